@@ -30,7 +30,6 @@ __all__ = [
     "blob_rows",
     "blocks",
     "compiler_profile",
-    "connected_blocks",
     "event_rows",
     "first_name",
     "graph_rows",
@@ -39,6 +38,7 @@ __all__ = [
     "operation_rows",
     "overview",
     "relocation_rows",
+    "subgraphs",
     "submit_rows",
     "task_rows",
     "tensor_rows",
@@ -560,11 +560,12 @@ def _heads(names: Sequence[str]) -> dict[str, str]:
         heads |= {name: name[: words[name][length - 1].end()] for name in longer}
 
 
-def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | None]:
-    """The block of each operation, where the operations of a block are connected by the data that they write or read.
+def subgraphs(program: Program, values: Iterable[Value]) -> list[str | None]:
+    """Return the subgraph of each operation that a viewer can draw as one box, None for an operation in none.
 
-    A part of a block (:func:`blocks`) that shares no data with the other parts is a separate block ("hs (2)"). A single
-    layer is none, or with many tiles a block with its own name. Names are without the scope of most layers.
+    A subgraph is a block (:func:`blocks`) whose operations are connected by the data that they write or read; a block
+    in several such parts is several subgraphs ("hs", "hs (2)"). A part of a single layer is a subgraph with the name of
+    the layer if it has many tiles, and otherwise none. Names are without the scope of most layers.
     """
     scope = scope_of_most({node.layer for node in program.operations if node.layer})
     names = blocks([node.layer for node in program.operations])

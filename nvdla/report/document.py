@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.analysis.cycles.document import caveats, chain_cycles, cycles_document
+from nvdla.analysis.cycles.document import caveats, chain_cycles, cycles_document, group_names, short_names
 from nvdla.analysis.explain import USES, accounting, explanations, sentences, use_tracks
 from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import TABLES, connected_blocks, describe_tensor, operation_counts
+from nvdla.analysis.views import TABLES, describe_tensor, operation_counts, subgraphs
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
@@ -35,12 +35,13 @@ from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.descriptors.task import EmuOperation
 from nvdla.loadable.enums import Interface
 from nvdla.program.naming import Names
-from nvdla.program.operation import Key, Operation, short_layers
+from nvdla.program.operation import Key, Operation
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program
 from nvdla.runtime import Runtime
 from nvdla.tensors.real import Rank, Units, top
 from nvdla.util.escaping import Document
+from nvdla.util.files import in_package
 from nvdla.util.rounding import ceil_div
 
 MAX_CHANNELS = 16
@@ -453,12 +454,13 @@ def side_of(
     document = {
         "title": study.title,
         "file": study.loadable.name,
+        "part": in_package(study.loadable.name) is not None,
         "configuration": study.config.name,
         "clock": clock,
         "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],
         **_overview(study, clock, report, memory),
         "operations": _operations(study, number),
-        "short": short_layers(node.layer for node in study.operations),
+        "short": short_names(study),
         "chains": [[number[node.key] for node in chain] for chain in study.steps],
         "values": _values(study, memory, number),
         "spaces": memory.spaces(),
@@ -468,10 +470,7 @@ def side_of(
         "findings": _findings(report, number),
         "tables": {name: rows(study.program)[:MAX_ROWS] for name, rows in TABLES.items()},
         "roof": _roof(study),
-        "tracks": [
-            {"name": track.name, "unit": track.unit, "limit": track.limit, "points": track.points}
-            for track in use_tracks(study)
-        ],
+        "tracks": [vars(track) for track in use_tracks(study)],
         "memory": {
             "latency": study.memory.latency,
             "bus": study.config.dram_width_bits / 8,
@@ -532,11 +531,11 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
     for node in study.operations:
         for dependency in node.dependencies:
             if dependency.target in number:
-                waits.setdefault(dependency.target, []).append(
-                    [number[node.key], dependency.event, dependency.on_the_fly]
-                )
+                wait = [number[node.key], dependency.event, dependency.on_the_fly]
+                waits.setdefault(dependency.target, []).append(wait)
     rows = []
-    for node, block in zip(study.operations, connected_blocks(study.program, study.values), strict=True):
+    names = zip(group_names(study, "block"), subgraphs(study.program, study.values), strict=True)
+    for node, (block, subgraph) in zip(study.operations, names, strict=True):
         estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
         rows.append(
             {
@@ -544,6 +543,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
                 "engine": node.engine,
                 "layer": node.layer,
                 "block": block,
+                "subgraph": subgraph,
                 "what": node.what,
                 "precision": node.precision,
                 "input": list(node.input) if node.input else None,

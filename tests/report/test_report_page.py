@@ -16,7 +16,7 @@ from nvdla.analysis.cycles.document import chain_cycles
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import blocks, connected_blocks
+from nvdla.analysis.views import blocks, subgraphs
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import Names, StoredPlace
 from nvdla.report.document import (
@@ -203,13 +203,13 @@ def test_blocks_come_from_the_beginnings_of_names(layers, found):
     assert blocks(layers) == found
 
 
-def test_parts_of_a_block_that_share_no_data_are_blocks_of_their_own(lenet_path):
+def test_parts_of_a_block_that_share_no_data_are_subgraphs_of_their_own(lenet_path):
     """An activation that is used twice encloses nothing of what is between."""
 
     def found(layer_of):
         layers = {(0, index): layer_of(index) for index in range(12)}
         study = Study.of(nvdla.load(lenet_path), layers=layers)
-        return connected_blocks(study.program, study.values)[:12]
+        return subgraphs(study.program, study.values)[:12]
 
     assert found(lambda index: f"hs_{index // 2}" if index not in (6, 7) else "ip1") == (
         ["hs"] * 6 + [None] * 2 + ["hs (2)"] * 4

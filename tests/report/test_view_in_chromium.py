@@ -2,18 +2,14 @@
 
 import itertools
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.browser import open_view, set_slider
 
 import nvdla
-from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.study import Study
-from nvdla.program.naming import Names
-from nvdla.report.document import make_side
 from nvdla.report.page import Data, html_page
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -28,21 +24,6 @@ PLACE = """id => {
   const [x, y] = plane.toScreen(node.x + 120, node.y + row * 38 + 19);
   return [box.x + x, box.y + y];
 }"""
-
-
-def open_view(page, name):
-    page.click(f"#tab-{name.lower()}")
-    assert page.is_visible(f"#{name.lower()}")
-
-
-def test_the_cycles_tab_names_the_part_of_the_bandwidth_that_the_memory_interface_takes(window, lenet_path, tmp_path):
-    study = Study.of(nvdla.load(lenet_path), memory=Memory(bytes_per_cycle=16))
-    (tmp_path / "page.html").write_text(html_page(Data.of([make_side(study, Names(), 100.0)[0]])), encoding="utf-8")
-    shown = window().open(tmp_path / "page.html")
-    open_view(shown.page, "Cycles")
-    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "8 of 16 B/cycle = 0.8 GB/s"
-    set_slider(shown.page, "bandwidth", 0)
-    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.1 GB/s"
 
 
 def test_every_view_opens_without_an_error_and_without_a_request(window, page):
@@ -218,43 +199,6 @@ def test_the_timeline_shows_the_use_of_memory_buffer_and_macs(window, page):
     assert float(tip.split()[-2]) == pytest.approx(peak[1], rel=0.01)
     shown.page.mouse.click(x, y)
     assert not shown.page.is_visible("#panel") and shown.errors == []
-
-
-def set_slider(page, name, value):
-    page.locator(f"#{name}-0").evaluate(
-        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }", value
-    )
-
-
-def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, lenet_path):
-    """Latency and bandwidth give the totals of the cycle model; the clock changes the time alone."""
-    shown = window().open(page)
-    open_view(shown.page, "Cycles")
-    said = shown.page.locator("#timing-0")
-    own = shown.value("view.sides[0].total")
-    assert said.inner_text() == f"{own:,} cycles = {own / 1e6:.5f} ms at 1,000 MHz"
-    first = shown.page.locator(".bars li").first.inner_text()
-    set_slider(shown.page, "latency", 3)
-    set_slider(shown.page, "bandwidth", 0)
-    set_slider(shown.page, "clock", 500)
-    memory = Memory(latency=400, bytes_per_cycle=1.0)
-    other = Study.of(nvdla.load(lenet_path), memory=memory)
-    change = other.schedule.total / own - 1
-    assert said.inner_text().startswith(
-        f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
-    )
-    assert f"(+{change:.1%} cycles); everywhere else on this page: {own:,} cycles" in said.inner_text()
-    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
-    assert shown.page.locator(".bars li").first.inner_text() != first
-    assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()
-    shown.page.press("#clock-0", "ArrowLeft")
-    assert shown.page.locator("#clock-0").input_value() == "499"
-    shown.page.click("#cycles button:has-text('Reset')")
-    assert (
-        said.inner_text().startswith(f"{own:,} cycles = ")
-        and shown.page.locator(".bars li").first.inner_text() == first
-    )
-    assert shown.foreign() == [] and shown.errors == []
 
 
 def test_arrow_keys_go_through_the_graph(window, page):
@@ -495,29 +439,29 @@ def test_a_hostile_loadable_cannot_inject(window, side, lenet_path, tmp_path):
     assert shown.foreign() == []
 
 
-def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, lenet_path, tmp_path):
-    """Two blocks of six operations: closed they are two boxes, and what is chosen stays chosen."""
+def test_subgraphs_are_closed_and_opened_and_arrows_shown_on_request(window, side, lenet_path, tmp_path):
+    """Two subgraphs of six operations: closed they are two boxes, and what is chosen stays chosen."""
     names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
-    path = tmp_path / "blocks.html"
+    path = tmp_path / "subgraphs.html"
     made = side(nvdla.load(lenet_path), layers=names)
     path.write_text(html_page(Data.of([made])), encoding="utf-8")
     shown = window().open(path)
     graph = "view.graphs[0]"
     assert shown.value(f"{graph}.names") == ["front", "back"]
     whole = shown.value(f"{graph}.nodes.length")
-    shown.page.click("#close-blocks")
-    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'block').length") == 2
+    shown.page.click("#close-subgraphs")
+    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'subgraph').length") == 2
     assert shown.value(f"{graph}.nodes.length") < whole
     place = shown.value(
-        f"(() => {{ const g = {graph}, n = g.nodes.find(n => n.kind === 'block');"
+        f"(() => {{ const g = {graph}, n = g.nodes.find(n => n.kind === 'subgraph');"
         " const b = g.plane.canvas.getBoundingClientRect();"
         " const [x, y] = g.plane.toScreen(n.x + 60, n.y + 14); return [b.x + x, b.y + y] })()"
     )
     shown.page.mouse.click(*place)
     assert shown.page.inner_text("#panel h2") == "front"
-    shown.page.click("#panel button:has-text('Open block')")
-    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'block').length") == 1
-    shown.page.click("#open-blocks")
+    shown.page.click("#panel button:has-text('Open subgraph')")
+    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'subgraph').length") == 1
+    shown.page.click("#open-subgraphs")
     assert shown.value(f"{graph}.nodes.length") == whole
     for box in ("#show-events", "#show-hazards"):
         shown.page.check(box)
@@ -525,6 +469,28 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     shown.page.wait_for_timeout(100)
     assert shown.value(f"{graph}.events && {graph}.hazards && {graph}.by === 'cycles'")
     assert shown.errors == []
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_button_of_a_subgraph_says_what_it_does(window, side, lenet_path, tmp_path, width):
+    """Also after it was pressed, and after the subgraph was opened or closed elsewhere; the focus stays on it."""
+    names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
+    path = tmp_path / "subgraphs.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window(width=width, phone=width < 500).open(path)
+    shown.page.click("#close-subgraphs")
+    shown.value("view.choose(0, 'subgraph', 'front')")
+    button = shown.page.locator("#panel .row button")
+    for text in ("Open subgraph", "Close subgraph") * 2:
+        assert button.inner_text() == text
+        assert shown.value("view.graphs[0].closed.has('front')") == (text == "Open subgraph")
+        button.click()
+        assert shown.value("document.activeElement.closest('#panel') !== null")
+    for tool, text in (("open", "Close subgraph"), ("close", "Open subgraph")):
+        shown.page.locator(f"#{tool}-subgraphs").dispatch_event("click")
+        assert button.inner_text() == text
+    shown.value("view.graphs[0].toggle('back')")
+    assert button.inner_text() == "Open subgraph" and shown.errors == []
 
 
 def test_a_value_lives_until_the_step_after_its_last_reader(window, side, lenet_path, tmp_path):
@@ -537,29 +503,31 @@ def test_a_value_lives_until_the_step_after_its_last_reader(window, side, lenet_
     assert shown.value(f"view.life({of}, {first})") == [0, shown.value(f"{of}.times[{first}.last + 1][0]")]
 
 
-def test_a_block_encloses_only_its_operations(window, side, lenet_path, tmp_path):
-    """A block with an operation of another block between its own has two frames."""
-    path = tmp_path / "blocks.html"
+def test_a_subgraph_encloses_only_its_operations(window, side, lenet_path, tmp_path):
+    """A subgraph with an operation of another subgraph between its own has two frames."""
+    path = tmp_path / "subgraphs.html"
     names = {(0, index): f"hs_{index // 2}" if index not in (6, 7) else "ip1" for index in range(12)}
     path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
     shown = window().open(path)
     graph = "view.graphs[0]"
     touch = "n.x < f.right && n.x + n.width > f.x && n.y < f.bottom && n.y + n.height > f.y"
     inside = f"(f => {graph}.nodes.filter(n => {touch}))"
-    blocks = f"{graph}.frames.map({inside}).map(nodes => nodes.map(n => n.block))"
-    assert shown.value(blocks) == [["hs", "hs"], ["hs (2)", "hs (2)"]]
-    shown.value(f"{graph}.side.operations.filter(op => op.block).forEach(op => {{ op.block = 'hs' }}), {graph}.build()")
-    assert shown.value(blocks) == [["hs", "hs"], ["hs", "hs"]]
+    subgraphs = f"{graph}.frames.map({inside}).map(nodes => nodes.map(n => n.subgraph))"
+    assert shown.value(subgraphs) == [["hs", "hs"], ["hs (2)", "hs (2)"]]
+    shown.value(
+        f"{graph}.side.operations.filter(op => op.subgraph).forEach(op => {{ op.subgraph = 'hs' }}), {graph}.build()"
+    )
+    assert shown.value(subgraphs) == [["hs", "hs"], ["hs", "hs"]]
     assert shown.errors == []
 
 
-def test_opened_blocks_are_shown_from_the_input_on(window, side, lenet_path, tmp_path):
+def test_opened_subgraphs_are_shown_from_the_input_on(window, side, lenet_path, tmp_path):
     names = {(0, index): f"{'front' if index < 10 else 'back'}_{index // 3}" for index in range(12)}
-    path = tmp_path / "blocks.html"
+    path = tmp_path / "subgraphs.html"
     path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
     shown = window(width=900, height=300).open(path)
-    shown.page.click("#close-blocks")
-    shown.page.click("#open-blocks")
+    shown.page.click("#close-subgraphs")
+    shown.page.click("#open-subgraphs")
     graph = "view.graphs[0]"
     top = f"{graph}.plane.toScreen(0, {graph}.ofChain[{{0}}].y)[1]"
     assert 0 < shown.value(top.format(0)) < shown.value(f"{graph}.plane.height")
@@ -581,31 +549,6 @@ def test_back_and_forward_go_through_the_views_and_the_address_can_be_edited(win
     shown.value("location.hash = 'view=Operations&op=0/3'")
     shown.page.wait_for_selector("#operations", state="visible")
     assert shown.page.inner_text("#panel h2").startswith("0/3")
-    assert shown.errors == []
-
-
-def test_cycles_are_summed_by_layer_and_the_colours_of_closed_blocks_are_explained(window, side, lenet_path, tmp_path):
-    """Eleven operations in two blocks: sums of both are listed; closed, the longer one has the colour of the most."""
-    names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
-    path = tmp_path / "sums.html"
-    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
-    shown = window().open(path)
-    assert shown.page.inner_text("#graph-legend").split() == ["CONV", "SDP", "PDP", "CPU"]
-    shown.page.click("#close-blocks")
-    shown.page.select_option("#colour-by", "cycles")
-    assert shown.page.inner_text("#graph-legend").startswith("0 cycles")
-    open_view(shown.page, "Cycles")
-    headings = shown.page.locator("#cycles h2").all_inner_texts()
-    assert headings == ["Roofline", "Where the cycles go", "Blocks", "Layers", "Longest operations"]
-    uses = shown.page.locator("#uses-0 li").all_inner_texts()
-    spent = [int(re.search(r"[\d,]{2,}", text)[0].replace(",", "")) for text in uses]
-    assert sum(spent) == shown.value("view.sides[0].total")
-    blocks = shown.page.locator("#cycles ol").nth(1).locator("li").all_inner_texts()
-    sums = {text.split()[0]: int(text.split()[1].replace(",", "")) for text in blocks}
-    cycles = (
-        "view.sides[0].operations.filter(op => op.leads && op.block === '{}').reduce((sum, op) => sum + op.cycles, 0)"
-    )
-    assert sums == {name: shown.value(cycles.format(name)) for name in ("front", "back")}
     assert shown.errors == []
 
 

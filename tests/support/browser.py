@@ -22,6 +22,19 @@ def started():
     return driver, driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
 
 
+def open_view(page, name):
+    """Click on the tab of a view."""
+    page.click(f"#tab-{name.lower()}")
+    assert page.is_visible(f"#{name.lower()}")
+
+
+def set_slider(page, name, value):
+    """Move a slider of the view Cycles."""
+    page.locator(f"#{name}-0").evaluate(
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }", value
+    )
+
+
 class Window:
     """One page. ``errors``: exceptions, console errors and warnings; ``requests``: what it loaded or wanted to."""
 

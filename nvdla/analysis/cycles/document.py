@@ -17,7 +17,7 @@ from nvdla.analysis.views import blocks, first_name
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import counted, shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
-from nvdla.program.operation import Key, Operation, short_layer
+from nvdla.program.operation import Key, Operation, scope_of_most, short_layer, short_layers
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
 
@@ -138,14 +138,13 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
         if they overlap), multiplications, traffic in bytes. Cycles of operations on the fly are those of the first
         operation of their chain.
     """
-    of_block = dict(zip((node.label for node in study.operations), _blocks(study), strict=True))
+    group_of = dict(zip((node.label for node in study.operations), group_names(study, by), strict=True))
     estimate_of = {node.label: study.estimates[node.key] for node in study.operations}
     total = study.schedule.total
     alone = max(total or 0, sum(cycles_of(study, node) or 0 for node in study.operations))
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        name = {"layer": row["layer"], "block": of_block[row["operation"]], "type": row["engine"]}[by]
-        groups.setdefault(name or f"({row['engine'].upper()}, no layer name)", []).append(row)
+        groups.setdefault(group_of[row["operation"]], []).append(row)
     sums = []
     for name, members in groups.items():
         cycles = sum(row["cycles"] or 0 for row in members)
@@ -165,12 +164,29 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
     return sorted(sums, key=lambda row: -row["cycles"])
 
 
-def _blocks(study: Study) -> list[str | None]:
-    """The block of each operation; a layer without a block is its own, by its first name."""
+def group_names(study: Study, by: str) -> list[str]:
+    """Return the name of each operation's group in the sums of :func:`grouped`.
+
+    Args:
+        study: Analysis of the loadable.
+        by: "layer", "block" or "type", as for :func:`grouped`. A layer without a block is its own, by its first name.
+
+    Returns:
+        One name per operation of the study, in its order; of an operation without a layer, its engine in parentheses.
+    """
+    nodes = study.operations
+    names = [node.engine if by == "type" else node.layer for node in nodes]
+    if by == "block":
+        names = [block or (layer and first_name(layer)) for block, layer in zip(blocks(names), names, strict=True)]
+    return [name or f"({node.engine.upper()}, no layer name)" for node, name in zip(nodes, names, strict=True)]
+
+
+def short_names(study: Study) -> dict[str, str]:
+    """Return the short name of each layer and block of a study (:func:`group_names`), without the scope of most."""
     layers = [node.layer for node in study.operations]
-    return [
-        block or (first_name(layer) if layer else None) for block, layer in zip(blocks(layers), layers, strict=True)
-    ]
+    scope = scope_of_most({layer for layer in layers if layer})
+    blocks_short = {name: short_layer(name).removeprefix(scope) for name in group_names(study, "block")}
+    return blocks_short | short_layers(layers)
 
 
 def total_text(total: int | None, clock: float) -> str:

@@ -29,7 +29,7 @@ except ImportError:
 from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.graph import COLORS, graph_document
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import connected_blocks
+from nvdla.analysis.views import subgraphs
 from nvdla.errors import NvdlaError, shape_text
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import names_for
@@ -63,10 +63,10 @@ class NvdlaAdapter(Adapter):
 
 
 def graph_of(study: Study) -> graph_builder.Graph:
-    """A study as a graph; operations are in the namespace of their block and layer."""
+    """A study as a graph; operations are in the namespace of their subgraph and layer."""
     document = graph_document(study)
     tensors = {row["id"]: row for row in document["tensors"]}
-    namespaces = connected_blocks(study.program, study.values)
+    namespaces = subgraphs(study.program, study.values)
     nodes = [_tensor(row) for row in tensors.values() if row["kind"] in ("input", "output", "unset")]
     before = {chain[at + 1].label: chain[at].label for chain in study.chains for at in range(len(chain) - 1)}
     for node, row, space in zip(study.operations, document["nodes"], namespaces, strict=True):

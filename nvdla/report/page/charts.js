@@ -430,7 +430,8 @@
         if (number !== asked) return;
       }
       const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
-      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
+      const speed = row.total && !side.part ? `, ${view.count(Math.round(1e7 * clock / row.total) / 10)} runs per second` : ""; // parts of a package are not a whole run
+      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${speed}${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
       const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
       fill(Object.assign(Object.create(side), { operations, alone: undefined, total: row.total, uses: row.uses, roof: { ...side.roof, bytes: row.bandwidth } }));
     }
@@ -439,16 +440,18 @@
     return [tools, view.el("p", {}, total), charts];
   };
 
-  // The longest operations, and the sums by block and by layer where these have several operations.
+  // The longest operations, and the sums by layer and by block where these have several operations and several layers.
   view.longest = function (side, most = 20) {
     const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles);
-    const lists = [["block", "Blocks"], ["layer", "Layers"]].map(([key, title]) => [title, sums(side, key)]);
-    const shown = lists.filter(([, rows]) => rows.length > 1 && rows.length < ops.length);
-    return [view.overlap(side), ...[...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
+    const layers = sums(side, (op) => op.layer || op.block, (op) => op.short), blocks = sums(side, (op) => op.block, (op) => op.shortBlock);
+    const lists = [["Blocks", blocks, layers], ["Layers", layers.filter((row) => row.cycles), ops]];
+    const shown = lists.filter(([, rows, parts]) => rows.length > 1 && rows.length < parts.length && side.operations.some((op) => op.layer));
+    return [...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
       view.el("h2", {}, title),
+      view.overlap(side),
       view.el("ol", { class: "bars" }, rows.slice(0, most).map((row) => bar(side, row, rows[0].cycles))),
       rows.length > most && view.el("p", { class: "soft" }, `and ${view.count(rows.length - most)} more`),
-    ])].filter(Boolean);
+    ]).filter(Boolean);
   };
 
   // What the cycles of a run go to; they add up to the total.
@@ -463,16 +466,16 @@
     ] : [];
   }
 
-  function sums(side, key) {
+  // As nvdla cycles --by.
+  function sums(side, nameOf, shortOf) {
     const rows = new Map();
     for (const op of side.operations) {
-      if (!op[key]) continue;
-      const row = rows.get(op[key]) || { name: key === "layer" ? op.short : op[key], whole: op[key], op, cycles: 0, count: 0 };
+      const whole = nameOf(op), row = rows.get(whole) || { name: shortOf(op) || whole, whole, op, cycles: 0, count: 0 };
       row.cycles += op.leads ? op.cycles || 0 : 0;
       row.count += 1;
-      rows.set(op[key], row);
+      rows.set(whole, row);
     }
-    return [...rows.values()].filter((row) => row.cycles).sort((one, other) => other.cycles - one.cycles);
+    return [...rows.values()].sort((one, other) => other.cycles - one.cycles);
   }
 
   function bar(side, { name, whole, op, cycles, count }, top) {
@@ -480,6 +483,6 @@
     return view.el("li", {},
       view.el("button", { type: "button", class: "link", title: whole || view.opText(side, op), onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, text),
       view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * cycles) / top}%` })),
-      view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? view.counted(count, "operation") : op.bound || ""}`));
+      view.el("span", { class: "soft" }, `${view.count(cycles || null)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? view.counted(count, "operation") : op.bound || ""}`));
   }
 }

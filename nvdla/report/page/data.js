@@ -38,7 +38,7 @@
     const short = (name) => (Object.hasOwn(side.short, name) ? side.short[name] : name);
     side.chainOf = [];
     side.chains.forEach((chain, step) => chain.forEach((op) => { side.chainOf[op] = step; }));
-    side.operations.forEach((op, id) => Object.assign(op, { id, wrote: [], reads: [], waiters: [], findings: [], short: op.layer && short(op.layer) }));
+    side.operations.forEach((op, id) => Object.assign(op, { id, wrote: [], reads: [], waiters: [], findings: [], short: op.layer && short(op.layer), shortBlock: short(op.block) }));
     const brief = (op) => op.short?.replace(/[^+]*\//g, ""), layers = new Map(side.operations.map((op) => [op.short, brief(op)]));
     const counts = new Map();
     for (const name of layers.values()) counts.set(name, (counts.get(name) || 0) + 1);

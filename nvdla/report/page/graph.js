@@ -1,8 +1,8 @@
 // The graph: a box a chain of operations that hand over on the fly, a round box a bound tensor, lines for values in
-// memory; blocks of layers can be closed.
+// memory; subgraphs of layers can be closed.
 {
   const WIDTH = 236, ROW = 38, PILL = 20, HEAD = 46, FAR = 0.42;
-  const OPEN = 60; // operations up to which blocks are open at first
+  const OPEN = 60; // operations up to which subgraphs are open at first
   const SMALLEST = 6; // pixels of the smallest text that is drawn
 
   view.Graph = class {
@@ -30,7 +30,7 @@
       const drag = (event) => { if (event.buttons) this.#jump(event); };
       this.map.addEventListener("pointerdown", (event) => { this.map.setPointerCapture(event.pointerId); this.#jump(event); });
       this.map.addEventListener("pointermove", drag);
-      this.names = [...new Set(side.operations.map((op) => op.block).filter(Boolean))];
+      this.names = [...new Set(side.operations.map((op) => op.subgraph).filter(Boolean))];
       if (side.operations.length > OPEN) this.names.forEach((name) => this.closed.add(name));
       this.build();
     }
@@ -42,23 +42,24 @@
       this.nodes = [];
       this.ofChain = [];
       this.ofValue = new Map();
-      const blocks = new Map();
+      const subgraphs = new Map();
       side.chains.forEach((chain, step) => {
-        const block = side.operations[chain[0]].block;
-        if (block && this.closed.has(block)) {
-          if (!blocks.has(block)) blocks.set(block, this.#add({ kind: "block", block, chains: [], width: WIDTH, height: HEAD }));
-          blocks.get(block).chains.push(step);
-          this.ofChain[step] = blocks.get(block);
+        const subgraph = side.operations[chain[0]].subgraph;
+        if (subgraph && this.closed.has(subgraph)) {
+          if (!subgraphs.has(subgraph)) subgraphs.set(subgraph, this.#add({ kind: "subgraph", subgraph, chains: [], width: WIDTH, height: HEAD }));
+          subgraphs.get(subgraph).chains.push(step);
+          this.ofChain[step] = subgraphs.get(subgraph);
         } else {
           const pills = chain.flatMap((op) => side.operations[op].wrote);
           const height = chain.length * ROW + pills.length * PILL;
-          this.ofChain[step] = this.#add({ kind: "chain", block, chain, pills, width: WIDTH, height });
+          this.ofChain[step] = this.#add({ kind: "chain", subgraph, chain, pills, width: WIDTH, height });
         }
       });
       this.#connect();
       [this.width, this.height] = view.layout(this.nodes, this.edges);
       this.#frames();
       this.small = null;
+      view.relabel();
     }
 
     #add(node) {
@@ -90,22 +91,22 @@
       this.edges = [...lines.values()];
     }
 
-    // A frame around the nodes of an open block; where it would touch another node or frame, the block gets several.
+    // A frame around the nodes of an open subgraph; where it would touch another node or frame, the subgraph gets several.
     #frames() {
       const rooms = new Map(this.nodes.map((node) => [node, { x: node.x - 10, y: node.y - 22, right: node.x + node.width + 10, bottom: node.y + node.height + 10 }]));
       const touch = (one, other) => one.x < other.right && one.right > other.x && one.y < other.bottom && one.bottom > other.y;
-      const open = this.nodes.filter((node) => node.block && node.kind !== "block").sort((one, other) => one.y - other.y || one.x - other.x);
+      const open = this.nodes.filter((node) => node.subgraph && node.kind !== "subgraph").sort((one, other) => one.y - other.y || one.x - other.x);
       this.frames = [];
       const last = new Map();
       for (const node of open) {
-        const room = rooms.get(node), { block } = node, before = last.get(block);
-        const wide = before && { block, x: Math.min(before.x, room.x), y: Math.min(before.y, room.y), right: Math.max(before.right, room.right), bottom: Math.max(before.bottom, room.bottom) };
-        if (wide && !this.nodes.some((other) => (other.block !== block || other.kind === "block") && touch(wide, rooms.get(other))) && !this.frames.some((frame) => frame !== before && touch(wide, frame))) {
+        const room = rooms.get(node), { subgraph } = node, before = last.get(subgraph);
+        const wide = before && { subgraph, x: Math.min(before.x, room.x), y: Math.min(before.y, room.y), right: Math.max(before.right, room.right), bottom: Math.max(before.bottom, room.bottom) };
+        if (wide && !this.nodes.some((other) => (other.subgraph !== subgraph || other.kind === "subgraph") && touch(wide, rooms.get(other))) && !this.frames.some((frame) => frame !== before && touch(wide, frame))) {
           Object.assign(before, wide);
           continue;
         }
-        last.set(block, { block, ...room });
-        this.frames.push(last.get(block));
+        last.set(subgraph, { subgraph, ...room });
+        this.frames.push(last.get(subgraph));
       }
     }
 
@@ -123,7 +124,7 @@
       for (const node of this.nodes) {
         if (node.x + node.width < left || node.x > right || node.y + node.height < top || node.y > bottom) continue;
         if (node.kind === "chain") this.#drawChain(context, node);
-        else if (node.kind === "block") this.#drawBlock(context, node);
+        else if (node.kind === "subgraph") this.#drawSubgraph(context, node);
         else this.#drawValue(context, node);
       }
       if (this.events) this.#drawArrows(context, this.#eventPairs(), "soft", [5, 4]);
@@ -144,7 +145,7 @@
         if (far) continue;
         context.fillStyle = view.colour("soft");
         context.font = "600 11px system-ui, sans-serif";
-        context.fillText(`− ${view.short(frame.block, 32)}`, frame.x + 8, frame.y + 11);
+        context.fillText(`− ${view.short(frame.subgraph, 32)}`, frame.x + 8, frame.y + 11);
       }
     }
 
@@ -256,7 +257,7 @@
       context.textAlign = "left";
     }
 
-    #drawBlock(context, node) {
+    #drawSubgraph(context, node) {
       const ops = node.chains.flatMap((step) => this.side.chains[step]);
       context.globalAlpha = this.#dim(ops) ? 0.25 : 1;
       context.fillStyle = view.colour("panel");
@@ -269,11 +270,11 @@
         context.stroke();
       }
       const ink = this.by === "engine" ? null : view.inkOn(this.#shareOf(ops));
-      if (this.plane.sx < FAR) this.#drawFar(context, [`+ ${node.block}`], node, node.y + node.height / 2 - 3, ink || view.colour("ink"));
+      if (this.plane.sx < FAR) this.#drawFar(context, [`+ ${node.subgraph}`], node, node.y + node.height / 2 - 3, ink || view.colour("ink"));
       else {
         context.fillStyle = ink || view.colour("ink");
         context.font = "600 12px system-ui, sans-serif";
-        context.fillText(fitted(context, [`+ ${node.block}`], node.width - 30), node.x + 12, node.y + 14);
+        context.fillText(fitted(context, [`+ ${node.subgraph}`], node.width - 30), node.x + 12, node.y + 14);
         context.fillStyle = ink || view.colour("soft");
         context.font = "10.5px system-ui, sans-serif";
         context.fillText(`${view.counted(ops.length, "operation")}, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
@@ -311,9 +312,9 @@
         const pill = node.pills.indexOf(chosen.kind === "value" ? chosen.id : -1);
         if (op < 0 && pill < 0) return;
         [y, height] = op >= 0 ? [node.y + op * ROW, ROW] : [node.y + node.chain.length * ROW + pill * PILL, PILL - 2];
-      } else if (node.kind === "block") {
+      } else if (node.kind === "subgraph") {
         const holds = chosen.kind === "op" && node.chains.includes(this.side.chainOf[chosen.id]);
-        if (!holds && !(chosen.kind === "block" && chosen.id === node.block)) return;
+        if (!holds && !(chosen.kind === "subgraph" && chosen.id === node.subgraph)) return;
       } else if (chosen.kind !== "value" || chosen.id !== node.value) return;
       context.strokeStyle = view.colour("link");
       context.lineWidth = 3 * Math.max(1, 0.5 / this.plane.sx);
@@ -330,7 +331,7 @@
 
     #ink(op) { return this.by === "engine" ? view.colour("badge") : view.inkOn(view.measure(this.side, op, this.by)); }
 
-    // The measure of a closed block: its cycles against the longest block; else the largest of its operations.
+    // The measure of a closed subgraph: its cycles against the longest subgraph; else the largest of its operations.
     #shareOf(ops) {
       if (this.by !== "cycles") {
         const shares = ops.map((id) => view.measure(this.side, this.side.operations[id], this.by)).filter((share) => share !== null && share !== undefined);
@@ -340,8 +341,8 @@
     }
 
     #longest() {
-      const blocks = this.nodes.filter((node) => node.kind === "block");
-      return Math.max(...blocks.map((node) => cyclesOf(this.side, node.chains.flatMap((step) => this.side.chains[step]))), 1);
+      const subgraphs = this.nodes.filter((node) => node.kind === "subgraph");
+      return Math.max(...subgraphs.map((node) => cyclesOf(this.side, node.chains.flatMap((step) => this.side.chains[step]))), 1);
     }
 
     // What the colours mean: the engines of the network, or the two ends of a scale.
@@ -412,7 +413,7 @@
       const context = this.small.getContext("2d");
       for (const node of this.nodes) {
         const op = node.kind === "chain" ? this.side.operations[node.chain[0]] : null;
-        context.fillStyle = op ? this.#colour(op) : node.kind !== "block" ? view.colour("line") : this.by === "engine" ? view.colour("soft") : view.heat(this.#shareOf(node.chains.flatMap((step) => this.side.chains[step])));
+        context.fillStyle = op ? this.#colour(op) : node.kind !== "subgraph" ? view.colour("line") : this.by === "engine" ? view.colour("soft") : view.heat(this.#shareOf(node.chains.flatMap((step) => this.side.chains[step])));
         context.fillRect(node.x * scale, node.y * scale, Math.max(node.width * scale, 1.5), Math.max(node.height * scale, 1));
       }
     }
@@ -427,7 +428,7 @@
     hit(x, y) {
       for (const node of this.nodes) {
         if (x < node.x || x > node.x + node.width || y < node.y || y > node.y + node.height) continue;
-        if (node.kind === "block") return { kind: "block", id: node.block };
+        if (node.kind === "subgraph") return { kind: "subgraph", id: node.subgraph };
         if (node.kind === "value") return { kind: "value", id: node.value };
         const row = Math.floor((y - node.y) / ROW);
         if (row < node.chain.length) return { kind: "op", id: node.chain[row] };
@@ -435,7 +436,7 @@
         return { kind: "value", id: node.pills[Math.min(pill, node.pills.length - 1)] };
       }
       for (const frame of this.frames) {
-        if (x >= frame.x && x <= frame.right && y >= frame.y && y <= frame.y + 20) return { kind: "frame", id: frame.block };
+        if (x >= frame.x && x <= frame.right && y >= frame.y && y <= frame.y + 20) return { kind: "frame", id: frame.subgraph };
       }
       return null;
     }
@@ -446,13 +447,13 @@
     }
 
     #open(what) {
-      if (what.kind === "block" || what.kind === "frame") this.toggle(what.id);
+      if (what.kind === "subgraph" || what.kind === "frame") this.toggle(what.id);
       else this.reveal(what.kind, what.id, 1);
     }
 
     #tell(what) {
       if (what.kind === "frame") return `Close ${what.id}`;
-      if (what.kind === "block") return `${what.id}: double-click opens it`;
+      if (what.kind === "subgraph") return `${what.id}: double-click opens it`;
       if (what.kind === "value") return view.valueText(this.side, this.side.values[what.id]);
       return view.opText(this.side, this.side.operations[what.id]);
     }
@@ -473,8 +474,8 @@
       return true;
     }
 
-    toggle(block) {
-      if (!this.closed.delete(block)) this.closed.add(block);
+    toggle(subgraph) {
+      if (!this.closed.delete(subgraph)) this.closed.add(subgraph);
       this.rebuilt();
     }
 
@@ -485,7 +486,7 @@
       this.started = false;
       this.plane.fit();
       const chosen = view.chosenOn(this.side.number);
-      if (chosen && chosen.kind !== "block") this.reveal(chosen.kind, chosen.id);
+      if (chosen && chosen.kind !== "subgraph") this.reveal(chosen.kind, chosen.id);
     }
 
     // Lays out anew; what was in the middle stays there.

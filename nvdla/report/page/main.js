@@ -20,14 +20,14 @@
   function redraw() { for (const each of drawings) each.plane.redraw(); }
   view.redraw = redraw;
 
-  // ---- what is chosen: an operation, a value, a block, or nothing
+  // ---- what is chosen: an operation, a value, a subgraph, or nothing
 
   view.choose = function (side = null, kind = null, id = null, from = null) {
     view.chosen = side === null ? null : { side, kind, id };
     if (side !== null && view.sides.length > 1) view.takeSide(side);
     view.fillPanel(document.getElementById("panel"));
     for (const each of drawings) {
-      if (each !== from && view.chosen && kind !== "block" && each.side.number === side && each.plane.width && fits(each, kind)) each.reveal(kind, id);
+      if (each !== from && view.chosen && kind !== "subgraph" && each.side.number === side && each.plane.width && fits(each, kind)) each.reveal(kind, id);
       else each.plane.redraw();
     }
     const partner = view.chosen && kind === "op" && view.partner[side]?.get(id);
@@ -96,7 +96,7 @@
     redraw();
     if (reveal && view.chosen) {
       const { side, kind, id } = view.chosen;
-      requestAnimationFrame(() => { for (const each of drawings) if (each.side.number === side && tab.section.contains(each.drawing) && fits(each, kind) && kind !== "block") each.reveal(kind, id); });
+      requestAnimationFrame(() => { for (const each of drawings) if (each.side.number === side && tab.section.contains(each.drawing) && fits(each, kind) && kind !== "subgraph") each.reveal(kind, id); });
       if (matchMedia("(max-width: 760px)").matches) view.choose();
     }
     remember();
@@ -174,7 +174,7 @@
     const buttons = [["+", 1.4, "Zoom in"], ["−", 1 / 1.4, "Zoom out"]].map(([text, factor, name]) => view.el("button", { type: "button", "aria-label": name, title: name, onclick: each((graph) => graph.plane.zoom(factor)) }, text));
     bar.append(...buttons, view.el("button", { type: "button", onclick: each((graph) => graph.plane.fit()) }, "Fit"));
     if (view.graphs.some((graph) => graph.names.length)) {
-      bar.append(view.el("button", { type: "button", id: "close-blocks", onclick: each((graph) => graph.all(true)) }, "Close blocks"), view.el("button", { type: "button", id: "open-blocks", onclick: each((graph) => graph.all(false)) }, "Open blocks"));
+      bar.append(view.el("button", { type: "button", id: "close-subgraphs", onclick: each((graph) => graph.all(true)) }, "Close subgraphs"), view.el("button", { type: "button", id: "open-subgraphs", onclick: each((graph) => graph.all(false)) }, "Open subgraphs"));
     }
     bar.append(tick("events", "events"), tick("hazards", "hazards"), view.el("label", {}, "color by ", choose), legend);
     colourBy("engine");

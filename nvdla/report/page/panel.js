@@ -26,7 +26,7 @@
     if (!chosen) return;
     const side = view.sides[chosen.side];
     const close = view.el("button", { type: "button", class: "close", "aria-label": "Close (Escape)", title: "Close (Escape)", onclick: () => view.choose() }, "×");
-    const makers = { op: operation, value, block };
+    const makers = { op: operation, value, subgraph };
     const content = makers[chosen.kind](side, chosen.id);
     panel.replaceChildren(close, ...content.flat().filter(Boolean));
     panel.scrollTop = 0;
@@ -137,7 +137,7 @@
       ["Consumers", number(op.waiters)],
       ["Reads", listed(op.reads.map(([id, role]) => view.el("span", {}, view.link(side, "value", id), ` (${role})`)))],
       ["Writes", listed(op.wrote.map((id) => view.link(side, "value", id)))],
-      ["Block", op.block ? view.link(side, "block", op.block, op.block) : null],
+      ["Subgraph", op.subgraph ? view.link(side, "subgraph", op.subgraph, op.subgraph) : null],
     ]);
   }
 
@@ -214,15 +214,18 @@
     ];
   }
 
-  // ---- a block of layers
+  // ---- a subgraph of connected layers
 
-  function block(side, name) {
-    const ops = side.operations.filter((op) => op.block === name), cycles = view.cyclesOf(side, ops.map((op) => op.id));
-    const graph = view.graphs[side.number];
+  view.relabel = () => {}; // writes on the button of the subgraph in the panel what it does
+  function subgraph(side, name) {
+    const ops = side.operations.filter((op) => op.subgraph === name), cycles = view.cyclesOf(side, ops.map((op) => op.id));
+    const graph = view.graphs[side.number], button = view.el("button", { type: "button", onclick: () => graph.toggle(name) });
+    view.relabel = () => { button.textContent = graph.closed.has(name) ? "Open subgraph" : "Close subgraph"; };
+    view.relabel();
     return [
       heading(side, null, name, [view.counted(ops.length, "operation"), `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
       view.overlap(side),
-      view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open block" : "Close block")),
+      view.el("div", { class: "row" }, button),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];
   }
