@@ -265,3 +265,16 @@ def test_the_command_line_names_int16_layers(tmp_path):
     assert main([*map(str, words), "--calibrate", str(tmp_path / "data.npy"), "-o", str(tmp_path / "net")]) == 0
     layers = json.loads((tmp_path / "net.layers.json").read_text())
     assert layers["tensors"]["c2"]["precision"] == "int16"
+
+
+def test_the_choice_of_auto_is_in_the_document_and_below_the_tables(tmp_path, nvdla_command, as_documented):
+    onnx.save(_model(), tmp_path / "net.onnx")
+    np.save(tmp_path / "data.npy", DATA)
+    words = ["compile", tmp_path / "net.onnx", "--config", "nv_full", "--precision", "auto", "--max-drop", "0.02"]
+    words += ["--weights-effort", 0, "--calibrate", tmp_path / "data.npy", "-o", tmp_path / "net"]
+    document = json.loads(nvdla_command(*words, "--json")[1])
+    as_documented(document)
+    assert document["mixed"]["samples"] == document["mixed"]["all_samples"] == len(DATA)
+    chosen = ", ".join(document["mixed"]["int16"])
+    assert f"int16: {chosen} (int8 loses " in (text := nvdla_command(*words)[1])
+    assert "on 4 of 4 calibration samples)\n\nNext:" in text
