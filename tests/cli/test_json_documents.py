@@ -108,6 +108,28 @@ def test_documents_are_what_their_schemas_say(name, folder, nvdla_command, as_do
     as_documented(document)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inspect lenet.loadable --ops",
+        "inspect lenet.loadable",
+        "cycles lenet.loadable --energy",
+        "cycles lenet.loadable --board zcu102-150mhz",
+        "memory lenet.loadable --buffers",
+        "compile lenet.onnx --config nv_full --precision fp16 -o half.nvdla",
+        "compile lenet.onnx --check",
+        "evaluate lenet.loadable digits.npz --limit 10 --against lenet.onnx",
+        "compare lenet.loadable --onnx lenet.onnx -i digit7.pgm",
+    ],
+)
+def test_documents_of_other_options_are_what_their_schemas_say(line, folder, nvdla_command, as_documented):
+    if ".onnx" in line:
+        pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    code, out, err = nvdla_command(*shlex.split(line), "--json")
+    assert code in (0, 1), err
+    as_documented(json.loads(out))
+
+
 @pytest.mark.parametrize("name", [name for name, lines in RUNS.items() if lines and name not in WITHOUT_ROWS])
 def test_every_command_prints_rows_with_csv(name, folder, nvdla_command):
     if name == "compile":
