@@ -98,6 +98,18 @@ def test_evaluation_reads_each_kind_of_data_set(kind, digits, tmp_path, monkeypa
     assert sorted(row["top"][0][0] for row in rows if "top" in row) == sorted(digits[1].tolist())
 
 
+@pytest.mark.parametrize("limit, count", [(None, 80), (10, 10)])
+def test_calibration_begins_with_samples_of_all_classes(limit, count, tmp_path):
+    """What sees the first samples alone must not see the first class alone."""
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        for index in range(40):
+            np.save(tmp_path / str(number) / f"{index:02}.npy", np.full((1, 1, 28, 28), number, np.float32))
+    classes = [int(feed["data"].max()) for feed in samples(read(SAMPLES / "lenet.onnx"), str(tmp_path), limit=limit)]
+    assert len(classes) == count and sum(classes) == count // 2
+    assert sum(classes[:32]) == min(32, count) // 2
+
+
 def test_one_image_is_a_data_set():
     source = open_source(SAMPLES / "digit7.pgm")
     assert [source.sample(n).value for n in range(len(source))] == [SAMPLES / "digit7.pgm"]

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
+#: samples at the beginning that are evenly of all classes
+HEAD = 32
 EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model is read
 
 
@@ -364,7 +366,10 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
         if not feeds:
             raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
         return Samples(feeds, lambda feed: feed, pixels)
-    samples = Samples(list(range(count)), load, pixels)
+    # Equalization and the measured errors see the first samples alone: they are of all classes.
+    head = list(source.first(min(count, HEAD)))
+    rest = sorted(set(source.first(count)).difference(head))
+    samples = Samples([*head, *rest], load, pixels)
     samples.ignored = getattr(source, "ignored", 0)
     return samples
 
