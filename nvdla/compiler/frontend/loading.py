@@ -256,6 +256,8 @@ def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf raises its own exception types
+        if name.lower().endswith(".tflite"):
+            raise FormatError(f"{name}: must be a TFLite model, got data without its identifier (TFL3)") from None
         raise FormatError(f"{name}: must be an intact ONNX model (cut off?): {one_line(error)}") from None
     if not proto.graph.node and not proto.graph.output:
         raise FormatError(f"{name}: must be an ONNX model, got an empty graph")

@@ -433,6 +433,11 @@ def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
     (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
     with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: must be an intact ONNX model \(cut off\?\)"):
         nvdla.compile(str(tmp_path / "cut.onnx"), "nv_small")
+    (tmp_path / "noise.tflite").write_bytes(np.random.default_rng(0).bytes(3000))
+    with pytest.raises(
+        nvdla.NvdlaError, match=r"noise\.tflite: must be a TFLite model, got data without its identifier"
+    ):
+        nvdla.compile(tmp_path / "noise.tflite")
 
 
 def test_a_value_of_unknown_rank_is_no_scalar(rng):
