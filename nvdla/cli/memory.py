@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_base_option
@@ -10,16 +11,17 @@ from nvdla.cli.output import (
     Place,
     add_format_options,
     add_row_options,
-    chosen,
+    ordered,
     output_file,
     print_document,
     print_table,
     print_written,
     say,
+    selected,
     sized,
 )
 from nvdla.cli.study import add_study_options, requested
-from nvdla.errors import counted
+from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, with_hex_addresses
 from nvdla.util.files import write_file
 
@@ -66,23 +68,43 @@ def run(args: argparse.Namespace) -> int:
     everything = args.buffers or args.json
     buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
     hidden = "" if everything else _constants(study)
-    document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines), _values)
-    document |= {name: document[name][: args.top] for name in ("allocations", "reuse")}
+    tables = {
+        "buffers": selected(buffers, args, lambda row: _place(row, engines)),
+        **{name: document[name] for name in ("allocations", "reuse")},
+    }
+    document |= _ordered(tables, args)
+    left_out = {name: len(rows) - len(document[name]) for name, rows in tables.items()}
     if args.svg:
         from nvdla.analysis.memory import memory_svg
 
         data = memory_svg(memory).encode()
         write_file(args.svg, data)
     if not print_document(document, args):
-        _print(document, hidden)
+        _print(document, hidden, left_out)
     if args.svg:
         print_written(args.svg, len(data), args)
     return 1 if document["overlaps"] else 0
 
 
+def _ordered(tables: Mapping[str, list[Document]], args: argparse.Namespace) -> dict[str, list[Document]]:
+    """The first ``--top`` rows of each table; ``--sort`` orders those that have the column. Raises FormatError if none
+    has it."""
+    result, errors = {}, []
+    for name, rows in tables.items():
+        try:
+            result[name] = ordered(rows, args, _values)
+        except FormatError as error:
+            result[name] = rows[: args.top or None]
+            errors.append(error)
+    if errors and len(errors) == sum(map(bool, tables.values())):
+        raise errors[0]
+    return result
+
+
 def _values(row: Document) -> Document:
     """Columns for --sort: values of the document and, by heading, of the table."""
-    return {**row, "written": row["first"], "last_read": row["last"]}
+    steps = {"written": row["first"], "last_read": row["last"]} if "first" in row else {}
+    return ({"bytes": row["size"]} if "size" in row else {}) | row | steps
 
 
 def _place(row: Document, engines: dict[str, str]) -> Place:
@@ -102,8 +124,8 @@ def _constants(study: Study) -> str:
     return f"{counted(len(constants), 'constant')} ({', '.join(sorted(kinds, reverse=True))})" if constants else ""
 
 
-def _print(document: Document, hidden: str) -> None:
-    """``hidden``: constants that are not in the list of buffers."""
+def _print(document: Document, hidden: str, left_out: Mapping[str, int]) -> None:
+    """``hidden``: constants that are not in the list of buffers; ``left_out``: number of rows after ``--top``."""
     spaces = [with_hex_addresses(row) for row in document["spaces"]]
     print_table(
         f"{document['loadable']} on {document['configuration']}",
@@ -119,17 +141,26 @@ def _print(document: Document, hidden: str) -> None:
         for row in document["allocations"]
     ]
     print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
+    _tell_more(left_out["allocations"])
     print_table("buffers", [_buffer(row, steps) for row in document["buffers"]], least=("aligned_to", "memory"))
+    _tell_more(left_out["buffers"])
     if hidden:
         say(f"Not listed: {hidden}; --buffers shows all")
         print()
     if document["reuse"]:
         print_table("reuse: the later buffer takes bytes of the earlier", document["reuse"])
+        _tell_more(left_out["reuse"])
     for row in document["overlaps"]:
         say(
             f"OVERLAP: operation {row['operation']} overwrites {row['bytes']} bytes of buffer {row['earlier']} "
             f"(memory {row['memory']}) that is still read afterwards"
         )
+
+
+def _tell_more(count: int) -> None:
+    if count:
+        say(f"{count:,} more (--top)")
+        print()
 
 
 def _buffer(row: Document, steps: list[Document]) -> Document:

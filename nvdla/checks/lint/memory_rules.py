@@ -11,7 +11,7 @@ from nvdla.checks.lint.linter import Context, Order, Said, rule
 from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.enums import MemType, OpType
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
-from nvdla.loadable.model import Blob
+from nvdla.loadable.model import Blob, Loadable, MemoryEntry
 from nvdla.program.accesses import Access, merged, share_bytes
 from nvdla.program.operation import Operation
 from nvdla.util.rounding import align
@@ -204,15 +204,27 @@ def inputs_are_written(context: Context) -> Iterator[Said]:
     for operation in context.program.operations:
         for access in operation.writes:  # the CPU writes only the channels that exist; readers ignore the others
             written[access.memory].extend((low // atom * atom, align(high, atom)) for low, high in access.pieces)
-    joined = {memory: merged(sorted(pieces)) for memory, pieces in written.items()}
+    for memory in context.loadable.memories:
+        if memory.flags & MemoryFlags.SET:
+            written[memory.id] += _filled(context.loadable, memory)
+    joined = {number: merged(sorted(pieces)) for number, pieces in written.items()}
     for operation in context.program.operations:
         for access in operation.reads:
             memory = context.loadable.memory(access.memory)
-            if memory.is_input or (memory.contents and memory.flags & MemoryFlags.SET):
+            if memory.is_input:
                 continue
             missing = _outside(access.pieces, joined.get(memory.id, []))
             if missing is not None:
                 yield operation, f"{access.field} reads byte {missing} of memory {memory.id}, which nothing writes"
+
+
+def _filled(loadable: Loadable, memory: MemoryEntry) -> list[tuple[int, int]]:
+    """The bytes of a memory that blobs fill; weights are read in whole pieces of 128 bytes."""
+    blobs = zip(memory.contents, memory.offsets, strict=True)
+    return [(offset, align(offset + loadable.blob(name).size, _PIECE)) for name, offset in blobs]
+
+
+_PIECE = 128
 
 
 def _outside(pieces: Sequence[tuple[int, int]], covered: Sequence[tuple[int, int]]) -> int | None:
