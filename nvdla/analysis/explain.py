@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, loading_cycles, mac_cycles
-from nvdla.analysis.cycles.document import cycles_of
+from nvdla.analysis.cycles.document import cycles_of, summed_cycles
 from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
 from nvdla.analysis.study import Study
@@ -287,7 +287,7 @@ def operation_document(study: Study, node: Operation) -> Row:
         ],
         "leader": study.by_key[estimate.leader].label,
         "cycles": cycles,
-        "share": cycles / total if cycles and total else None,
+        "share": cycles / summed_cycles(study) if cycles and total else None,
         "bound": estimate.bound,
         "macs": estimate.macs,
         "mac_use": estimate.mac_share,
@@ -345,7 +345,7 @@ def lines(row: Row) -> Iterator[str]:
     ends = row["start"] is not None and row["end"] is not None
     when = f"{row['start']:,} to {row['end']:,}" if ends else "never begins or ends"
     if row["cycles"] is not None:
-        share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
+        share = f" (share {row['share']:.1%})" if row["share"] else ""
         chain = f"{row['start']:,} to {row['chain_end']:,}" if ends and row["chain_end"] is not None else when
         bound = f", bound by {row['bound']}" if row["bound"] else ""
         yield f"    {row['cycles']:,} cycles alone{share}; in the run {chain}{bound}"

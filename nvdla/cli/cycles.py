@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from nvdla.cli.arguments import add_coefficients_option
 from nvdla.cli.output import (
     add_format_options,
     add_row_options,
+    for_people,
+    only_tables,
     ordered,
     output_file,
     print_document,
@@ -68,7 +71,7 @@ _HOST_TIME = (
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
+    from nvdla.analysis.cycles.document import caveats, cycles_document, grouped, short_names
     from nvdla.analysis.explain import accounting
     from nvdla.analysis.silicon import RELATIVE, action_counts, energy
 
@@ -91,18 +94,26 @@ def run(args: argparse.Namespace) -> int:
     if args.action_counts:
         write_file(args.action_counts, action_counts(study).encode())
     if not print_document(document, args):
-        _print(document, notes)
+        is_shortened = args.by == "block" and for_people() and not only_tables() and not args.wide
+        shorter = short_names(study) if is_shortened else {}
+        _print(document, notes, shorter)
     return 1 if document["stuck"] else 0
 
 
-def _print(document: Document, caveats: list[str]) -> None:
+def _print(document: Document, caveats: list[str], shorter: Mapping[str, str]) -> None:
+    """``shorter``: short names of blocks."""
     from nvdla.analysis.cycles.document import total_text
 
     total = document["total_cycles"]
     alone = (total or 0) - min(document["overlap_cycles"] or 0, 0)  # shares of operations that overlap are of their sum
     title = f"{document['loadable']} on {document['configuration']}"
     if "groups" in document:
-        print_table(title, map(_group, document["groups"]), least=("written", "read", "MAC_use", "operations", "macs"))
+        rows = [_group(row) for row in document["groups"]]
+        rows = [{**row, "block": shorter.get(row["block"], row["block"])} if "block" in row else row for row in rows]
+        print_table(title, rows, least=("written", "read", "MAC_use", "operations", "macs"))
+        if any(shorter.get(row.get("block"), "") not in ("", row.get("block")) for row in document["groups"]):
+            say("Block names are shortened; --wide shows all of them.")
+            print()
     else:
         print_table(title, [_row(row, alone) for row in document["operations"]], COLUMNS, LEAST)
     whole = document["runs_per_second"] and not in_package(document["loadable"])

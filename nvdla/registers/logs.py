@@ -389,6 +389,7 @@ def _operations(log: AccessLog) -> Iterator[EnabledUnit]:
             continue
         registers.write_register(register, access.value)
         unit = registers.units[register.unit]
+        unit.enabled[unit.producer] = False  # nothing runs here: a group takes the next operation's writes
         if register.name.startswith("S_LUT_ACCESS"):
             written = f"{register.name}={access.value:x}".encode()
             tables[unit.name] = zlib.crc32(written, tables.get(unit.name, 0))

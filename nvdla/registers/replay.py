@@ -84,7 +84,7 @@ class LogPlayer(SequentialPlayer):
             self.settle()
         if not self.write(command):
             self.settle()
-            self.machine.registers.write_register(command.register, command.value)
+            super().write_when_free(command)
 
     def read_until(self, command: ReadRegister) -> None:
         """Read a register after all work is complete."""

@@ -241,3 +241,11 @@ def test_blocks_have_the_same_name_everywhere_which_op_accepts(corpus, tmp_path,
         for given in (name, name.removeprefix("mobilenet_0.25_96_1/")):  # the page has the short one
             assert json.loads(nvdla_command("cycles", path, "--op", given, "--json")[1])["operations"]
     assert "shares are of these" in terminal
+    monkeypatch.setenv("COLUMNS", "100")
+    narrow = nvdla_command(*words)[1]
+    assert " conv_dw " in narrow and "mobilenet" not in narrow.partition("\n")[2]
+    assert "Block names are shortened; --wide shows all of them." in narrow
+    row = next(row for row in document["operations"] if row["cycles"])
+    shown = json.loads(nvdla_command("explain", path, row["operation"], "--json")[1])["operations"][0]
+    alone = document["total_cycles"] - document["overlap_cycles"]
+    assert shown["cycles"] == row["cycles"] and shown["share"] == pytest.approx(row["cycles"] / alone)

@@ -155,6 +155,18 @@ def test_a_replay_on_the_wrong_configuration_names_the_right_one(made, config, c
     assert capsys.readouterr().err.rstrip().endswith(". Every check passes on nv_small")
 
 
+@pytest.mark.parametrize("unit", ["SDP", "PDP"])
+def test_an_enable_that_the_driver_forgot_is_a_deadlock(made, unit, tmp_path, capsys):
+    """The convolution waits in its group, which ignores the writes for the next one."""
+    lines = (made.folder / "lenet.txn").read_text().splitlines(keepends=True)
+    for path in made.folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    del lines[next(at for at, line in enumerate(lines) if f" {unit}.D_OP_ENABLE" in line)]
+    (tmp_path / "lenet.txn").write_text("".join(lines))
+    assert main(["csb", "replay", str(tmp_path / "lenet.txn"), "--config", "nv_small"]) == 2
+    assert "deadlock: enabled and waiting indefinitely: CDMA group 0" in capsys.readouterr().err
+
+
 def test_the_configurations_that_pass_follow_the_question_about_a_name(capsys):
     trace = SAMPLES / "traces" / "scaling.cfg"
     assert main(["trace", "replay", str(trace), "--config", "nv_smal"]) == 2

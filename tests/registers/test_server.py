@@ -20,6 +20,7 @@ import pytest
 import nvdla
 from nvdla.cli.serve import _until_signal, load_kernels
 from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.address_space import Space
 from nvdla.errors import ConfigError, FormatError
 from nvdla.registers import record
@@ -151,6 +152,18 @@ def test_with_events_on_a_rising_interrupt_line_is_sent(client):
     client.send("W", 0x100C, 1)
     client.send("W", 0x1008, 2)
     assert client.reply() == (INTERRUPT, 2)
+
+
+def test_a_group_that_is_enabled_ignores_writes(client):
+    width, enable, pointer = (
+        register_map().register("SDP", name).address for name in ("D_DATA_CUBE_WIDTH", "D_OP_ENABLE", "S_POINTER")
+    )
+    for address, value in ((width, 5), (enable, 1), (width, 9), (enable, 0)):
+        client.send("W", address, value)
+    assert client.ask("R", width) == 5 and client.ask("R", enable) & 1 == 1
+    client.send("W", pointer, 1)  # the other group is free
+    client.send("W", width, 9)
+    assert client.ask("R", width) == 9
 
 
 def test_reset_gives_a_new_machine_and_keeps_memory(client):

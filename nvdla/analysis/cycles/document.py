@@ -140,8 +140,7 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
     """
     group_of = dict(zip((node.label for node in study.operations), group_names(study, by), strict=True))
     estimate_of = {node.label: study.estimates[node.key] for node in study.operations}
-    total = study.schedule.total
-    alone = max(total or 0, sum(cycles_of(study, node) or 0 for node in study.operations))
+    total, alone = study.schedule.total, summed_cycles(study)
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(group_of[row["operation"]], []).append(row)
@@ -162,6 +161,11 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
             }
         )
     return sorted(sums, key=lambda row: -row["cycles"])
+
+
+def summed_cycles(study: Study) -> int:
+    """Return what shares of cycles are of: the total, or the sum of all operations where they overlap."""
+    return max(study.schedule.total or 0, sum(cycles_of(study, node) or 0 for node in study.operations))
 
 
 def group_names(study: Study, by: str) -> list[str]:

@@ -203,9 +203,12 @@ class UnitRegisters:
         return self.groups[0].shared[register.name]
 
     def write(self, register: Register, value: int) -> None:
-        """A CSB write; bits that are not writable keep their value."""
+        """A CSB write; bits that are not writable keep their value. A group that is enabled ignores writes (vmod/nvdla:
+        d0_reg_wr_en in the regfile of every unit)."""
         if register.name == "S_POINTER":
             self.producer = value & 1
+            return
+        if self.has_groups and register.grouped and self.enabled[self.producer]:
             return
         group = self.groups[self.producer]
         if register.name == "D_OP_ENABLE":

@@ -94,6 +94,17 @@ def test_differently_fused_networks_are_paired_by_shape(cases):
     assert {each.what for each in found.changes if each.area == "operation" and each.field is None} == {"only in b"}
 
 
+def test_biases_are_not_compared_with_biases_and_factors(corpus):
+    files = [
+        corpus / "loadables" / "conv_relu_pool" / f"{name}.nvdla"
+        for name in ("nv_small-int8-fast-math", "nv_large-int8-fast-math-pf")
+    ]
+    found = diff(*(nvdla.load(path) for path in files))
+    (biases,) = (each for each in found.operands if each.operand == "x1_data")
+    assert (biases.statistics_a["elements"], biases.statistics_b["elements"]) == (32, 64)
+    assert (biases.different, biases.max_abs, biases.cosine, biases.note) == (None, None, None, "other size")
+
+
 def test_both_abis_can_be_compared(corpus, samples):
     old = nvdla.load(corpus / "kmd-regression" / "CONV_D_L0_0_small_fbuf")
     found = diff(old, nvdla.load(samples / "lenet.loadable"))

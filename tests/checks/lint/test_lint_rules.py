@@ -87,6 +87,7 @@ FAULTS = [
     ("surfaces-are-aligned", 7, "surface.dst_data.surf_stride", 12),
     ("surfaces-are-in-their-windows", 7, "surface.dst_data.surf_stride", 1 << 20),
     ("inputs-are-written", 3, "surface.src_data.offset", 1600),
+    ("inputs-are-written", 1, "surface.x1_data.offset", 400),  # between two blobs
     ("lines-do-not-overlap", 5, "surface.dst_data.line_stride", 8),
     ("surfaces-name-their-memory", 7, "surface.dst_data.type", 1),
     ("dependencies-are-counted", 6, "common.dependency_count", 5),
