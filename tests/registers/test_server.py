@@ -156,7 +156,8 @@ def test_with_events_on_a_rising_interrupt_line_is_sent(client):
 
 def test_a_group_that_is_enabled_ignores_writes(client):
     width, enable, pointer = (
-        register_map().register("SDP", name).address for name in ("D_DATA_CUBE_WIDTH", "D_OP_ENABLE", "S_POINTER")
+        register_map(configuration("nv_small").register_map).register("SDP", name).address
+        for name in ("D_DATA_CUBE_WIDTH", "D_OP_ENABLE", "S_POINTER")
     )
     for address, value in ((width, 5), (enable, 1), (width, 9), (enable, 0)):
         client.send("W", address, value)
