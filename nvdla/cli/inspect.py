@@ -23,6 +23,7 @@ from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
 from nvdla.util.escaping import Document
+from nvdla.util.files import in_package
 
 HELP = "Show a loadable: overview, its nine root tables, operations, dependencies."
 
@@ -85,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
                 loadable.name, {_ALLOCATED.get(key, key): value for key, value in content.items() if key != "file"}
             )
         else:
-            print_table(name, content, least=LEAST)
+            of_part = f" of {args.loadable}" if in_package(args.loadable) else ""
+            print_table(f"{name}{of_part}", content, least=LEAST)
     return 0
 
 
