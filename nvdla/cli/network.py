@@ -22,7 +22,7 @@ from nvdla.errors import FormatError, counted
 from nvdla.limits import Limits
 from nvdla.loadable import Loadable
 from nvdla.loadable import load as load_loadable
-from nvdla.util.arguments import refuse_unknown
+from nvdla.util.arguments import known_keywords, refuse_unknown
 from nvdla.util.escaping import Json
 from nvdla.util.escaping import table as html_table
 from nvdla.util.files import is_zip_file
@@ -241,6 +241,7 @@ class LoadedNetwork(Loadable):
         """
         self._command("report", {**options, "output": os.fspath(path)}, inputs)
 
+    @known_keywords
     def run(
         self,
         inputs: Inputs,
@@ -352,6 +353,7 @@ class LoadedNetwork(Loadable):
             yield path
 
 
+@known_keywords
 def load(source: Source, *, limits: Limits | None = None, checked: bool = True) -> LoadedNetwork:
     """Read a loadable or a package.
 

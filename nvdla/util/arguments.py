@@ -59,6 +59,18 @@ def by_annotations(function: Decorated) -> Decorated:
     return cast(Decorated, guarded)
 
 
+def known_keywords(function: Decorated) -> Decorated:
+    """``function``, which refuses keywords that it lacks with the nearest name. Raises ArgumentTypeError."""
+    known = _keywords(function)
+
+    @functools.wraps(function)
+    def guarded(*args: object, **named: object) -> object:
+        refuse_unknown(_title(function), named, known)
+        return function(*args, **named)
+
+    return cast(Decorated, guarded)
+
+
 def refuse_unknown(what: str, named: Iterable[str], known: Collection[str]) -> None:
     """Refuse keywords that a function lacks, with the nearest name.
 
@@ -77,7 +89,8 @@ def _keywords(function: Callable[..., object]) -> frozenset[str]:
     parameters = inspect.signature(function).parameters.values()
     if any(item.kind is item.VAR_KEYWORD for item in parameters):
         return frozenset()
-    return frozenset(item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY))
+    names = (item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY))
+    return frozenset(names) - {"self"}
 
 
 def _title(function: Callable[..., object]) -> str:

@@ -144,6 +144,10 @@ def test_a_table_in_a_notebook_has_no_tables_in_its_cells(net):
 def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):
     with pytest.raises(TypeError, match="cycles: unknown keyword 'bandwith': did you mean 'bandwidth'"):
         net.cycles(bandwith=8)
+    with pytest.raises(TypeError, match="run: unknown keyword 'reel': did you mean 'real'"):
+        net.run(None, reel=True)
+    with pytest.raises(TypeError, match="load: unknown keyword 'limit': did you mean 'limits'"):
+        nvdla.load(net.name, limit=None)
     with pytest.raises(nvdla.NvdlaError, match="invalid choice: 'kind'"):
         net.cycles(by="kind")
 

@@ -56,7 +56,7 @@ from nvdla.loadable.model import Loadable, LoadableHolder
 from nvdla.loadable.reader import Source
 from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Input, PictureConversion, Preprocessing
-from nvdla.util.arguments import by_annotations, refuse_unknown
+from nvdla.util.arguments import by_annotations, known_keywords, refuse_unknown
 from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 
@@ -141,6 +141,7 @@ class Compiled(LoadableHolder):
         """The package as a zip file: manifest, loadables, host models, scales."""
         return pack(self.imported, self.parts, self.details, self.constants)
 
+    @known_keywords
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model.
 
@@ -182,6 +183,7 @@ class Compiled(LoadableHolder):
             raise FormatError(f"{self._title}: must be one accelerator part, got {kinds}. Use Compiled.run.")
         return self.parts[0].made.named, self.run_config if config == "auto" else config
 
+    @known_keywords
     def run(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PictureConversion | None = None
     ) -> dict[str, np.ndarray]:
