@@ -356,7 +356,8 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
         "frames_per_second": None,
     }
     if seconds and sums["cycles"] is not None:
-        images = max(part.images for part in package.parts)
+        batches = {shape[0] for shape in package.manifest["inputs"].values() if len(shape) == 4}
+        images = max(*(part.images for part in package.parts), batches.pop() if len(batches) == 1 else 1)
         times = {
             "accelerator": sum(document["total_ms"] for document in documents if document) / 1000,
             "host": sums["host_seconds"],

@@ -86,6 +86,15 @@ class _Made:
     compiled: Compiled | None = None
     deadlock: str | None = None
 
+    @property
+    def pictures(self) -> int:
+        """Number of pictures of a run."""
+        if self.compiled is not None:
+            from nvdla.compiler.frontend.summary import pictures_of
+
+            return pictures_of(self.compiled.imported, max(part.images for part in self.compiled.parts))
+        return max((one.tensor(entry.tensor_desc_id).n for one in self.loadables for entry in one.inputs), default=1)
+
 
 @dataclass
 class Exploration(Table):
@@ -269,8 +278,8 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None,
     return {
         "config": config.name,
         "cycles": cycles,
-        "frames_per_second": clock * 1e6 / period if period and not built.host_nodes else None,
-        "splitting": _splitting_document(several, clock) if several else None,
+        "frames_per_second": built.pictures * clock * 1e6 / period if period and not built.host_nodes else None,
+        "splitting": _splitting_document(several, clock, built.pictures) if several else None,
         "macs": sum(document["macs"] for document in documents),
         "mac_use": full_use / (point.instances * period) if period else None,
         "read_bytes": sum(document["read_bytes"] for document in documents),
@@ -319,12 +328,12 @@ def _microjoules(studies: list[Study], coefficients: str | None, longer: float) 
     return sum((row["microjoules"] or 0.0) * (longer if row["event"] in OF_TIME else 1) for row in rows)
 
 
-def _splitting_document(several: Splitting, clock: float) -> Document:
-    """Describe a network on several instances as plain data."""
+def _splitting_document(several: Splitting, clock: float, pictures: int) -> Document:
+    """Describe a network on several instances as plain data; ``pictures`` of a run."""
     return {
         "estimate": True,
         "period_cycles": round(several.period),
-        "most_frames_per_second": clock * 1e6 / several.least_period,
+        "most_frames_per_second": pictures * clock * 1e6 / several.least_period,
         "bound": several.bound,
         "stages": [
             {

@@ -15,7 +15,7 @@ import nvdla
 from nvdla import limits
 from nvdla.compiler.builder import Calibration, Network, build, schedule
 from nvdla.compiler.builder.lower import convolution
-from nvdla.compiler.frontend import compiler
+from nvdla.compiler.frontend import importer
 from nvdla.compiler.frontend.quantization import activations, calibrate
 from nvdla.errors import BuildError
 from nvdla.limits import PlanLimits
@@ -82,7 +82,7 @@ CASES += [(name, "fp16", 0) for name in ("relu", "residual", "inputs")] + [("qua
 @pytest.mark.parametrize(("name", "target", "level"), CASES)
 def test_twice_the_nodes_take_twice_the_steps(name, target, level, monkeypatch):
     monkeypatch.setattr(schedule, "LONGEST", 6)  # rows, and failures of one node each, that small networks have, too
-    monkeypatch.setattr(compiler, "SINGLE_FAILURES", 2)
+    monkeypatch.setattr(importer, "SINGLE_FAILURES", 2)
     monkeypatch.setattr(calibrate, "OWN_MODELS", 8)
     steps(FAMILIES[name](2), target, level)  # what is made once
     monkeypatch.setattr(limits, "PLAN", PlanLimits(searched=SEARCHED))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -397,7 +398,8 @@ def test_a_signal_ends_the_command_after_random_writes(number, tmp_path):
         "1MiB",
         "--json",
     ]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, number, signal.SIG_DFL)  # nohup ignores SIGHUP
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     try:
         assert json.loads(process.stdout.readline())["address"] == str(path)
         with socket.socket(socket.AF_UNIX) as connection:

@@ -126,7 +126,7 @@ def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "note",
-    "Prune these channels, or find out why they are zero (for example a bias far below 0 before a ReLU).",
+    "Prune these channels if they are zero in the float model, too. Otherwise the scale of the tensor is too coarse.",
     of_data=True,
     headline="dead channels",
 )
@@ -140,7 +140,7 @@ def channels_are_alive(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "note",
-    "Check the kernels: a constant channel contains no information about the input.",
+    "Check the kernels. If the channel changes in the float model, the scale of the tensor is too coarse.",
     of_data=True,
     headline="constant channels",
 )

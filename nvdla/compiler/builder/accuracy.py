@@ -339,10 +339,14 @@ class _Adviser:
                 "more calibration data"
             )
         if largest > 4 * sums.peak:
-            is_own = self.calibration.magnitudes.get(group.output.name, 0.0) > 2 * sums.peak
-            few = "few calibration samples need: look for broken ones, or try --method percentile (Python: method=)"
-            why = few if is_own else "an adjacent tensor needs"
-            return f"values up to {sums.peak:.3g} use a part of the range {largest:.3g}, which {why}"
+            if self.calibration.magnitudes.get(group.output.name, 0.0) <= 2 * sums.peak:
+                why = f"use a part of the range {largest:.3g}, which an adjacent tensor needs"
+                return f"values up to {sums.peak:.3g} {why}"
+            (wider,) = self._wider(group, surface) or ("fp16",)
+            return (
+                f"measured samples reach {sums.peak:.3g} of {largest:.3g} in the calibration data: if few samples need "
+                f"that, try --method percentile (Python: method=), else {wider}"
+            )
         if group.name in self.convolved and group.weights is not None:
             sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
             scales = self.program.quantized.get(group.layer.name)

@@ -133,6 +133,8 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
         return _from_source(model, data, preprocessing, limit)
     if isinstance(data, Mapping):
         return _from_arrays(model, {name: np.asarray(array) for name, array in data.items()}, limit)
+    if hasattr(data, "detach"):
+        data = as_array(data, "calibration data")
     if isinstance(data, np.ndarray):
         return _from_arrays(model, {_only_input(model): data}, limit)
     if not isinstance(data, Iterable):

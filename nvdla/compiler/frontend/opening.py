@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -386,8 +387,12 @@ class PackedPart:
 
     def precision_of(self, tensor: str) -> Precision:
         """Return the precision of an input of an accelerator part: inputs of an int8 network may be int16."""
-        types = {} if self.loadable is None else {item.name: item.data_type for item in self.loadable.tensors}
-        return Precision.INT16 if types.get(tensor) == DataType.INT16 else Precision(self.precision)
+        return Precision.INT16 if tensor in self._int16_tensors else Precision(self.precision)
+
+    @cached_property
+    def _int16_tensors(self) -> frozenset[str]:
+        tensors = () if self.loadable is None else self.loadable.tensors
+        return frozenset(tensor.name for tensor in tensors if tensor.data_type == DataType.INT16)
 
     @property
     def macs(self) -> int:

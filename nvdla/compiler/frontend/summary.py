@@ -72,14 +72,23 @@ def transfers_text(count: int, size: int) -> str:
 
 def batch_notes(imported: Imported, images: int) -> list[str]:
     """Notes on inputs of several pictures, and ``images`` of the model at a time: what the numbers are of."""
-    shapes = {name: imported.model.shapes.get(name, ()) for name in imported.model.inputs}
-    batches = {name: images * shape[0] for name, shape in shapes.items() if len(shape) == 4}
     return [
-        f"input {name}: a batch of {batch}; times and frames per second are of {batch} together. Export the model "
-        "with a batch of 1 for single pictures"
-        for name, batch in batches.items()
+        f"input {name}: a batch of {batch}; times are of {batch} together. Export the model with a batch of 1 for "
+        "single pictures"
+        for name, batch in _batches(imported, images).items()
         if batch > 1
     ]
+
+
+def _batches(imported: Imported, images: int) -> dict[str, int]:
+    shapes = {name: imported.model.shapes.get(name, ()) for name in imported.model.inputs}
+    return {name: images * shape[0] for name, shape in shapes.items() if len(shape) == 4}
+
+
+def pictures_of(imported: Imported, images: int) -> int:
+    """Return the pictures of a run of ``images`` of the model; inputs with different batches count as one."""
+    batches = set(_batches(imported, images).values())
+    return batches.pop() if len(batches) == 1 else images
 
 
 def summarize(
@@ -102,7 +111,7 @@ def summarize(
 
     Returns:
         Plain data: cycles are those of one inference on the accelerator parts, sizes are in bytes, SNR in dB.
-        ``frames_per_second`` is None if the host has a part.
+        ``frames_per_second`` counts the pictures of a batch; it is None if the host has a part.
     """
     accelerated = [part for part in parts if part.loadable is not None]
     studies = [
@@ -113,7 +122,7 @@ def summarize(
     cycles = (
         None if any(document["stuck"] for document in timed) else sum(document["total_cycles"] for document in timed)
     )
-    images = max((part.images for part in parts), default=1)
+    pictures = pictures_of(imported, max((part.images for part in parts), default=1))
     keys = ("config", "precision", "accelerator_nodes", "cpu_nodes", "host_nodes", "accelerator_macs_share", "cuts")
     calibration = report.get("calibration") or {}
     own = report["accelerator_nodes"] + report["cpu_nodes"]
@@ -128,7 +137,7 @@ def summarize(
         "cycles": cycles,
         "clock_mhz": clock,
         "memory": timed[0]["memory"] if timed else None,
-        "frames_per_second": images * clock * 1e6 / cycles if cycles and whole else None,
+        "frames_per_second": pictures * clock * 1e6 / cycles if cycles and whole else None,
         **_sizes(studies),
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),

@@ -537,6 +537,13 @@ def _float(value: float) -> str:
     return f"{number.hex()}f"
 
 
+def _crcs_of_cpu_operations(export: Export) -> list[str]:
+    """CRCs of what CPU operations read, after a run: a softmax gives equal outputs for many inputs."""
+    cubes = [call.source for call in export.register_program.cpu_operations if export.recording.parts]
+    crcs = [export.recording.parts[-1].after.crc32(at.space, at.offset, at.offset + at.size) for at in cubes]
+    return [f"    0x{crc:08x}u," for crc in crcs]
+
+
 def _selftest(export: Export) -> Iterator[str | bytes]:
     name = export.name
     yield f'#include "{name}.h"\n#include "nvdla_port.h"\n\n'
@@ -549,12 +556,7 @@ def _selftest(export: Export) -> Iterator[str | bytes]:
     parts = _table("uint8_t *const", "known_inputs", rows)
     crcs = [f"    0x{zlib.crc32(data):08x}u," for data in export.recording.outputs]
     parts += _table("uint32_t", "known_crcs", crcs)
-    # A softmax gives equal outputs for many inputs, so what the accelerator computed for it is compared, too.
-    calls = export.register_program.cpu_operations if export.recording.parts else ()
-    sources = [(call.source, export.recording.parts[-1].after) for call in calls]
-    cubes = [
-        f"    0x{memory.crc32(cube.space, cube.offset, cube.offset + cube.size):08x}u," for cube, memory in sources
-    ]
+    cubes = _crcs_of_cpu_operations(export)
     parts += _table("uint32_t", "known_cube_crcs", cubes)
     parts += [
         f"int {name}_selftest(nvdla_device *device) {{",
@@ -576,35 +578,34 @@ def _selftest(export: Export) -> Iterator[str | bytes]:
             "        NVDLA_CACHE_FLUSH(device, bytes, program->inputs[index].size);",
             "    }",
         ]
-    parts += [
-        "    if (result == NVDLA_OK) {",
-        "        result = nvdla_run(device, program);",
-        "    }",
-    ]
+    parts.append("    if (result == NVDLA_OK) {\n        result = nvdla_run(device, program);\n    }")
     if crcs:
-        parts += [
-            "    for (index = 0; result == NVDLA_OK && index < program->output_count; index++) {",
+        find = [
             "        const uint8_t *bytes = nvdla_tensor_bytes(device, &program->outputs[index]);",
             "        if (bytes == 0) {",
             "            return NVDLA_NO_MEMORY;",
             "        }",
-            "        if (nvdla_crc32(bytes, program->outputs[index].size) != known_crcs[index]) {",
-            "            result = 100 + (int)index;",
-            "        }",
-            "    }",
         ]
+        parts += _comparison("output_count", find, "program->outputs[index].size", "known_crcs", 100)
     if cubes:
-        parts += [
-            "    for (index = 0; result == NVDLA_OK && index < program->cpu_operation_count; index++) {",
+        find = [
             "        const nvdla_cpu_cube *cube = &program->cpu_operations[index].source;",
             "        uint8_t *bytes = device->memory[cube->memory] + cube->offset;",
             "        NVDLA_CACHE_INVALIDATE(device, bytes, cube->size);",
-            "        if (nvdla_crc32(bytes, cube->size) != known_cube_crcs[index]) {",
-            "            result = 200 + (int)index;",
-            "        }",
-            "    }",
         ]
+        parts += _comparison("cpu_operation_count", find, "cube->size", "known_cube_crcs", 200)
     yield "\n".join([*parts, "    return result;", "}", ""])
+
+
+def _comparison(count: str, find: list[str], size: str, crcs: str, code: int) -> list[str]:
+    return [
+        f"    for (index = 0; result == NVDLA_OK && index < program->{count}; index++) {{",
+        *find,
+        f"        if (nvdla_crc32(bytes, {size}) != {crcs}[index]) {{",
+        f"            result = {code} + (int)index;",
+        "        }",
+        "    }",
+    ]
 
 
 def write_statements(export: Export) -> None:

@@ -88,7 +88,28 @@ def test_a_node_for_the_host_leaves_the_batch_whole():
 def test_a_note_states_the_batch_that_times_are_of():
     images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
     notes = ["\n".join(nvdla.compile(classifier(n), "nv_small", "int8", images).report["notes"]) for n in (3, 1)]
-    assert ["a batch of 3; times and frames per second are of 3" in text for text in notes] == [True, False]
+    assert ["a batch of 3; times are of 3" in text for text in notes] == [True, False]
+
+
+def test_frames_per_second_count_the_pictures_of_a_batch():
+    w = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype("f4")
+    nodes = [node("Conv", "x w", "a", pads=[1] * 4), node("Relu", "a", "y")]
+    images = np.random.default_rng(1).normal(size=(4, 3, 12, 12)).astype("f4")
+    rates = []
+    for batch in (1, 4):
+        network = model(nodes, {"x": (batch, 3, 12, 12)}, {"y": (batch, 8, 12, 12)}, {"w": w})
+        summary = nvdla.compile(network, "nv_small", "int8", images).summary
+        rates.append((summary["frames_per_second"], summary["cycles"]))
+    (single, _), (several, cycles) = rates
+    assert several == pytest.approx(4e9 / cycles) and several > 0.9 * single
+
+
+def test_a_tensor_of_torch_is_calibration_data_as_its_array_is():
+    torch = pytest.importorskip("torch")
+    images = np.random.default_rng(1).normal(size=(6, 3, 6, 6)).astype("f4")
+    tables = [nvdla.compile(classifier(3), "nv_small", "int8", data).report["calibration"]["samples"]
+              for data in (images, torch.tensor(images))]  # fmt: skip
+    assert tables[0] == tables[1]
 
 
 def test_names_of_no_node_are_refused_with_those_that_exist():

@@ -70,7 +70,8 @@ def test_a_rough_input_has_a_note_and_its_reader_advice_that_helps(far):
     narrow = compile_model(_sum(), "nv_full", "int8", far)
     assert any(note.startswith("input x: rounding its numbers") for note in narrow.report["notes"])
     (first,) = (row for row in narrow.report["accuracy"] if row["layer"] == "c1+r1")
-    assert "which few calibration samples need: look for broken ones" in first["advice"]
+    assert "in the calibration data: if few samples need that, try --method percentile" in first["advice"]
+    assert "else int16 for this layer and what it reads (input x)" in first["advice"]
     wide = compile_model(_sum(), "nv_full", {"c1+r1": "int16", "x": "int16"}, far)
     assert not any("rounding its numbers" in note for note in wide.report["notes"])
     assert wide.summary["int16_layers"] == ["c1+r1"] and "int16 in 1 layer" in repr(wide)
