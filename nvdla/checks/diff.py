@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as fields_of
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nvdla.checks.compare.runs import last_layer
 from nvdla.emulator.memory.surfaces import pack_direct
 from nvdla.errors import NvdlaError
 from nvdla.loadable.descriptors.abi import Abi
@@ -148,12 +149,13 @@ def task_pairs(a: Program, b: Program) -> list[TaskPair]:
 def _pair_up(
     ours: list[Operation], theirs: list[Operation]
 ) -> tuple[str, list[tuple[Operation | None, Operation | None]]]:
-    """By index where both have the same types of operations, else by the longest common runs of types and shapes."""
+    """By index where both have the same types of operations, else by the longest common runs of types and shapes, and
+    of layers where all operations have names."""
     if [_kind(operation) for operation in ours] == [_kind(operation) for operation in theirs]:
         return "index", list(zip(ours, theirs, strict=True))
-    matcher = SequenceMatcher(
-        None, [_signature(operation) for operation in ours], [_signature(operation) for operation in theirs], False
-    )
+    is_named = all(operation.layer for operation in (*ours, *theirs))
+    first, second = ([_signature(operation, is_named) for operation in side] for side in (ours, theirs))
+    matcher = SequenceMatcher(None, first, second, False)
     pairs: list[tuple[Operation | None, Operation | None]] = []
     for tag, start, end, other_start, other_end in matcher.get_opcodes():
         if tag == "equal":
@@ -161,20 +163,26 @@ def _pair_up(
         else:
             pairs += [(operation, None) for operation in ours[start:end]]
             pairs += [(None, operation) for operation in theirs[other_start:other_end]]
-    return "shape", pairs
+    return "layer" if is_named else "shape", pairs
 
 
 def _kind(operation: Operation) -> int:
     return operation.descriptors.op_type
 
 
-def _signature(operation: Operation) -> tuple[object, ...]:
-    return (_kind(operation), *(() if operation.type is None else operation.output or ()))
+def _signature(operation: Operation, is_named: bool) -> tuple[object, ...]:
+    layer = last_layer(operation.layer) if is_named else None
+    return (_kind(operation), layer, *(() if operation.type is None else operation.output or ()))
 
 
 def place(operation: Operation) -> str:
     """ "operation 0/3 (CONV)"."""
     return f"operation {operation.label} ({operation.descriptors.op_type.name})"
+
+
+def _places(ours: Operation, theirs: Operation) -> str:
+    """ "operation 0/3 (CONV)", and the other one where it has another number."""
+    return place(ours) + (f" and {theirs.label}" if ours.index != theirs.index else "")
 
 
 def descriptor_changes(pair: TaskPair) -> Iterator[Change]:
@@ -203,9 +211,7 @@ def _cpu_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
 
 
 def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
-    where = place(ours)
-    if ours.index != theirs.index:
-        where += f" and {theirs.label}"
+    where = _places(ours, theirs)
     yield from _structures("operation", where, ours.op, theirs.op)
     yield from _structures("surface", where, ours.surface, theirs.surface)
     yield from _structures("graph", where, ours.common, theirs.common)
@@ -248,6 +254,7 @@ def _change(area: str, where: str, name: str, mine: FieldView | None, other: Fie
 OPERANDS = {OpType.CONV: ("weight_data", "wmb_data", "wgs_data"), OpType.SDP: ("x1_data", "x2_data", "y_data")}
 #: kernels whose places in memory are worked out to name the first that differs
 MOST_ELEMENTS = 1 << 24
+LayerNames = Mapping[tuple[int, int], str]
 
 
 def operand_changes(a: Program, b: Program, pairs: list[TaskPair]) -> Iterator[OperandChange]:
@@ -259,7 +266,7 @@ def operand_changes(a: Program, b: Program, pairs: list[TaskPair]) -> Iterator[O
             if ours is None or theirs is None or ours.type is None:
                 continue
             for name in OPERANDS.get(ours.type, ()):
-                change = _compare(place(ours), name, sides, (ours, theirs))
+                change = _compare(_places(ours, theirs), name, sides, (ours, theirs))
                 if change is not None:
                     yield change
 
@@ -498,13 +505,19 @@ def _plain(value: object) -> object:
 
 
 @by_annotations
-def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
+def diff(
+    a: Loadable,
+    b: Loadable,
+    abi: str | Abi = "auto",
+    layers: tuple[LayerNames | None, LayerNames | None] = (None, None),
+) -> Diff:
     """Compare two loadables.
 
     Args:
         a: First loadable.
         b: Second loadable.
         abi: "auto", "old" or "new", for both.
+        layers: Names of layers of both, by task and operation, if they are known.
 
     Returns:
         All differences.
@@ -512,7 +525,7 @@ def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
     Raises:
         DescriptorError: The descriptors of one loadable cannot be read.
     """
-    ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)
+    ours, theirs = (Program.of(one, abi=abi, layers=names) for one, names in zip((a, b), layers, strict=True))
     pairs = task_pairs(ours, theirs)
     matched: dict[int | str, str] = {pair.id: pair.matched_by for pair in pairs}
     difference = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nvdla.checks.diff import Change, Diff, OperandChange, diff
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError, counted
 from nvdla.loadable import load as load_loadable
+from nvdla.program.naming import names_for
 from nvdla.util.escaping import Document
 from nvdla.util.files import is_zip_file, packed_files, parse_json, read_file
 
@@ -36,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     packages = is_zip_file(args.a) and is_zip_file(args.b)
-    result = _packages(args) if packages else diff(load_loadable(args.a), load_loadable(args.b), args.abi)
+    result = _packages(args) if packages else _diff((args.a, args.b), args)
     document = {"format": FORMAT, "version": VERSION, **result.as_dict(), "a": args.a, "b": args.b}
     if not print_document(document, args):
         if not args.summary:
@@ -48,6 +50,12 @@ def run(args: argparse.Namespace) -> int:
                 print_table("operands", [_operand(operand) for operand in result.operands])
         say(_summary(result.counts(), "packages" if packages else "loadables"))
     return 0 if result.identical else 1
+
+
+def _diff(paths: Sequence[str], args: argparse.Namespace) -> Diff:
+    first, second = paths
+    layers = names_for(first).layers or None, names_for(second).layers or None
+    return diff(load_loadable(first), load_loadable(second), args.abi, layers)
 
 
 def _packages(args: argparse.Namespace) -> Diff:
@@ -63,7 +71,7 @@ def _packages(args: argparse.Namespace) -> Diff:
         if name not in ours or name not in theirs:
             total.changes.append(Change("package", name, None, "only in a" if name in ours else "only in b"))
         elif name.endswith(".loadable"):
-            part = diff(load_loadable(paths[0]), load_loadable(paths[1]), args.abi)
+            part = _diff(paths, args)
             changes = [replace(change, where=f"{name}: {change.where}") for change in part.changes]
             operands = [replace(operand, where=f"{name}: {operand.where}") for operand in part.operands]
             matched: dict[int | str, str] = {f"{name}: {task}": how for task, how in part.matched_by.items()}

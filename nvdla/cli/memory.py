@@ -104,7 +104,8 @@ def _ordered(tables: Mapping[str, list[Document]], args: argparse.Namespace) -> 
 def _values(row: Document) -> Document:
     """Columns for --sort: values of the document and, by heading, of the table."""
     steps = {"written": row["first"], "last_read": row["last"]} if "first" in row else {}
-    return ({"bytes": row["size"]} if "size" in row else {}) | row | steps
+    size = row.get("bytes", row.get("size"))
+    return row | ({} if size is None else {"bytes": size, "size": size}) | steps
 
 
 def _place(row: Document, engines: dict[str, str]) -> Place:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nvdla.cli.output import add_format_options, output_file, print_document, say
 from nvdla.cli.packages import inputs_of_parts
-from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
+from nvdla.cli.study import add_viewing_options, refuse_several, sides_of, studies_of
 from nvdla.cli.working import working
 from nvdla.errors import NvdlaError, counted
 from nvdla.util.escaping import Document
@@ -120,7 +120,7 @@ def _pages(
     from nvdla.report.server import index_row, page_name
 
     for path in paths:
-        row = index_row(path, folder, page_name(path, folder))
+        row = index_row(path, folder, page_name(path, folder), studies_of(args))
         rows.append(row)
         if row["page"]:
             try:

@@ -164,6 +164,15 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
     return StudyRequest(study, clock, remark if reason else None)
 
 
+def studies_of(args: argparse.Namespace) -> Callable[[Path], Study]:
+    """Return what makes the study of one of several files, with the options of the cycle model."""
+
+    def study(path: Path) -> Study:
+        return requested(argparse.Namespace(**vars(args) | {"loadable": str(path)}), refuses=False).study
+
+    return study
+
+
 def study_of(args: argparse.Namespace, timing: bool = True) -> Study:
     """Return the study that the arguments ask for, with its remark printed. Raises NvdlaError."""
     return requested(args, timing=timing).tell()

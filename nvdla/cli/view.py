@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nvdla.cli.arguments import add_port_option
 from nvdla.cli.output import announce
 from nvdla.cli.packages import inputs_of_parts
-from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
+from nvdla.cli.study import add_viewing_options, refuse_several, sides_of, studies_of
 from nvdla.cli.working import at_rest, ending_signals
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document, Json
@@ -199,7 +199,7 @@ class Folder:
         if net:
             return self._single(net).page("")
         if not self._rows:
-            rows = [index_row(path, self._folder, "") for path in self._paths.values()]
+            rows = [index_row(path, self._folder, "", studies_of(self._args)) for path in self._paths.values()]
             self._rows = with_host_rows(self._folder, rows)
         return Data.of_index(self._folder.resolve().name, self._rows)
 

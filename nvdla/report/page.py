@@ -50,6 +50,33 @@ def pairs(left: Side, right: Side) -> list[Row]:
     return rows
 
 
+def layers_of(left: Side, right: Side) -> list[Row]:
+    """One row per layer that both sides have, or per group of layers that one of them joins in an operation
+    ("c3+a+r3"): its name, and the numbers of its operations on each side. Empty where a side has no names."""
+    sides = [[node.layer for node in side.study.operations] for side in (left, right)]
+    if not all(map(any, sides)):
+        return []
+    lead: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while lead.setdefault(name, name) != name:
+            name = lead[name]
+        return name
+
+    for layer in filter(None, (*sides[0], *sides[1])):
+        first, *others = layer.split("+")
+        for other in others:
+            lead[find(other)] = find(first)
+    rows: dict[str, Row] = {}
+    for side, names in zip(("left", "right"), sides, strict=True):
+        for place, name in enumerate(names):
+            layer = name or ""
+            row = rows.setdefault(find(layer.split("+")[0]), {"name": layer, "left": [], "right": []})
+            row[side].append(place)
+            row["name"] = max(row["name"], layer, key=lambda text: text.count("+"))
+    return [row for row in rows.values() if row["left"] and row["right"]]
+
+
 def _observed(side: Side) -> dict[Key, Observation]:
     """Return the output of each operation in the side's run."""
     observations = side.view.observations if side.view else []
@@ -159,7 +186,7 @@ class Data:
         whole = [side.pictures.arrays for side in sides]
         document = _frame("view") | {"sides": [side.document for side in sides], "pairs": [], "mark": _mark(whole)}
         if len(sides) == 2:
-            document["pairs"] = pairs(*sides)
+            document |= {"pairs": pairs(*sides), "layers": layers_of(*sides)}
         for side in sides:
             side.document["timings"] = [] if served else timings(side.study)
         return cls(document, b"".join(blocks), whole, [side.study for side in sides])

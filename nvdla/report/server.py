@@ -23,8 +23,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.errors import FormatError, NvdlaError, counted, printable
-from nvdla.loadable import load as load_loadable
-from nvdla.program.naming import names_for
 from nvdla.report.page import Data, html_page, packed, policy
 from nvdla.util.escaping import Document
 from nvdla.util.files import in_package, is_zip_file, packed_files
@@ -254,11 +252,11 @@ def loadables_in(folder: Path) -> list[Path]:
     return paths
 
 
-def index_row(path: Path, folder: Path, page: str | None) -> Row:
+def index_row(path: Path, folder: Path, page: str | None, study_of: Callable[[Path], Study]) -> Row:
     """One loadable; ``page``: where its own page is. What is wrong with a file is in its row."""
     row: Row = {"name": path.relative_to(folder).as_posix(), "page": page, "bytes": _size(path), "error": None}
     try:
-        study = Study.of(load_loadable(path), layers=names_for(path).layers)
+        study = study_of(path)
         row["configuration"] = study.config.name
         row["operations"] = len(study.operations)
         row["cycles"] = study.schedule.total

@@ -315,7 +315,8 @@ def board(name: str) -> Board:
     hint = f"Did you mean {near[0]}? " if near else ""
     raise ConfigError(
         f"unknown board {name!r}: must be one of {', '.join(BOARDS)}. "
-        f"{hint}Describe another board with --clock, --latency and --bandwidth (Python: clock=, memory=)."
+        f"{hint}Describe another board with --clock, --latency and --bandwidth (Python: clock=, latency=, bandwidth=; "
+        "in nvdla.compile clock=, memory=)."
     )
 
 

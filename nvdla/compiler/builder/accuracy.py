@@ -142,9 +142,9 @@ class LayerAccuracy:
     """One operation of the hardware. ``layer``: names of its layers; ``tensor``: its result.
 
     ``alone``: signal to noise (dB) where its inputs are the float ones, rounded; ``chain``: with all layers before it.
-    ``saturated``: share of elements at the ends of the range, but for those at which nothing is lost (``limited`` in
-    the layer file). ``scale``: real number of one unit. ``advice``: what to try, empty where the layer is good.
-    ``channels``: of an output, its channels in groups of like ranges.
+    ``saturated``: share of elements whose numbers are out of the range, but for those at which nothing is lost
+    (``limited`` in the layer file). ``scale``: real number of one unit. ``advice``: what to try, empty where the layer
+    is good. ``channels``: of an output, its channels in groups of like ranges.
     """
 
     layer: str
@@ -293,9 +293,9 @@ def _add(
     sums.count += exact.size
     if surface.precision in LARGEST:
         least, most = ends_of(surface.precision, surface.zero)
-        at_end = {"low": single <= least, "high": single >= most}
-        inside = ~(at_end["low"] | at_end["high"])
-        sums.saturated += sum(int(np.count_nonzero(at_end[end])) for end in at_end.keys() - limited)
+        low, high = surface.real(np.array((least, most)))  # elements for these numbers lose nothing
+        sums.saturated += int(np.count_nonzero((exact < low - surface.scale / 2) | (exact > high + surface.scale / 2)))
+        inside = (single > least) & (single < most)
         sums.at_ends += int(np.count_nonzero(~inside))
         sums.between += int(np.count_nonzero(inside & (single != surface.zero)))
 

@@ -37,11 +37,12 @@ WARM_RUNS = 3
 
 class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
-    that are kept of pictures, 0 for all."""
+    that are kept of pictures, 0 for all; ``channels_first``: results are (N, C, H, W), also those of TFLite models."""
 
     shape: tuple[int, ...]
     outputs: int
     crop: int = 0
+    channels_first: bool = False
 
     @abstractmethod
     def prepare(self, value: object) -> np.ndarray:
@@ -109,6 +110,7 @@ class LoadableNetwork(EvaluatedNetwork):
         result = known.values.get(self._output.name)
         self._order = None if result is None or self._output.shape[0] > 1 else result.index
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
+        self.channels_first = self._order is None
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
         stated = known.preprocessing if self._scale is not None else None

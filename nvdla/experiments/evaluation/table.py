@@ -29,6 +29,7 @@ from nvdla.tensors.datasets import Sample, SampleSource, code_hash, python_funct
 from nvdla.tensors.images import PixelConversion
 from nvdla.util import html
 from nvdla.util.escaping import Document, Json, xml_text
+from nvdla.util.recognition import kind_of
 
 MEASURES = ("map", "miou")  # metrics of the whole data set, of decoded outputs
 TOP = 5
@@ -145,7 +146,8 @@ class _Worker:
         self._network = network
         self._metric = None if table.metric in (None, *MEASURES) else python_function(table.metric)
         self._decode = table.decode
-        self._float = _float_model(table.against, table.trusted, table.reference) if table.against else None
+        given = table.trusted, table.reference, network.channels_first
+        self._float = _float_model(table.against, *given) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
         records: list[Record] = [{"key": task.key} for task in tasks]
@@ -298,10 +300,10 @@ def _plain(number: float) -> float | str:
 
 
 def _float_model(
-    path: str, trusted: bool, reference: str | None = None
+    path: str, trusted: bool, reference: str | None = None, channels_first: bool = False
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
     """An ONNX or TFLite model with one input; gives its outputs by name, in real numbers. ``reference``: what runs it
-    on the machine that started the evaluation."""
+    on the machine that started the evaluation. ``channels_first``: images of a TFLite model become (N, C, H, W)."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
     model = open_file(path, worker_of(trusted), threads=worker.threads)
@@ -312,8 +314,13 @@ def _float_model(
     def run(sample: np.ndarray) -> dict[str, np.ndarray]:
         feeds = feeds_for(model.session, {"input": sample.astype(np.float32)}, path, model.units)
         results = run_session(model.session, path, model.outputs, feeds)
-        return {name: model.real(name, result) for name, result in zip(model.outputs, results, strict=True)}
+        reals = {name: model.real(name, result) for name, result in zip(model.outputs, results, strict=True)}
+        return {
+            name: real.transpose(0, 3, 1, 2) if is_channels_last and real.ndim == 4 else real
+            for name, real in reals.items()
+        }
 
+    is_channels_last = channels_first and kind_of(path) == "tflite"
     return run
 
 

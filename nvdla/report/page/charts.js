@@ -202,6 +202,8 @@
       }
       this.bytes = Math.max(bytes, 1);
       this.shown = this.side.values.filter((value) => this.places.has(value.memory));
+      const used = new Set(this.shown.map((value) => value.memory));
+      this.others = [...this.places.values()].filter((each) => !used.has(each.memory));
       if (this.plane.width) this.plane.fit();
     }
 
@@ -225,6 +227,7 @@
       context.beginPath();
       context.rect(LEFT, AXIS + CURVE, plane.width - LEFT, plane.height);
       context.clip();
+      for (const each of this.others) this.#descriptors(context, each);
       for (const value of this.shown) this.#rectangle(context, value);
       context.restore();
       this.#gutter(context);
@@ -256,6 +259,19 @@
         context.fillText(view.short(value.short, Math.floor((x + width - from - 8) / 6.2)), from + 4, Math.max(y, AXIS + CURVE) + 8);
       }
       if (view.chosen?.side === this.side.number && view.chosen.kind === "value" && view.chosen.id === value.id) frame(context, x, y, width, height);
+    }
+
+    // What no operation reads: lists for the firmware.
+    #descriptors(context, { name, from, size }) {
+      const [x, y] = this.plane.toScreen(0, from), [right, bottom] = this.plane.toScreen(this.side.cycles, from + size), left = Math.max(x, LEFT);
+      context.globalAlpha = 0.25;
+      context.fillStyle = view.colour("soft");
+      context.fillRect(x, y, right - x, Math.max(bottom - y, 1));
+      context.globalAlpha = 1;
+      if (bottom - y < 14) return;
+      context.fillStyle = view.colour("ink");
+      context.font = "11px system-ui, sans-serif";
+      context.fillText(view.short(`${name || "unused"}: for the firmware, ${view.bytes(size)}`, Math.floor((right - left - 8) / 6.2)), left + 4, Math.max(y, AXIS + CURVE) + 8);
     }
 
     #gutter(context) {

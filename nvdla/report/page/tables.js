@@ -162,22 +162,34 @@
   view.compareTable = function () {
     const [left, right] = view.sides, ran = left.run && right.run && !left.run.error && !right.run.error;
     const rows = view.data.pairs.map((pair, id) => ({ ...pair, id, a: left.operations[pair.left], b: right.operations[pair.right] }));
-    const cycles = (op) => (op.leads ? op.cycles : null);
+    const leading = (side, ids) => ids.filter((id) => side.operations[id].leads), groupOf = new Map();
+    const layers = (view.data.layers || []).map((row, id) => ({ name: left.short[row.name] || right.short[row.name] || row.name || "(no layer name)", id, a: leading(left, row.left), b: leading(right, row.right), ids: row.left }));
+    for (const row of layers) row.ids.forEach((id) => groupOf.set(id, row));
+    // A part of a layer has no counterpart in a layer that the other side computes whole: their layers are compared.
+    const alike = (row) => !groupOf.has(row.left) || groupOf.get(row.left).a.length === groupOf.get(row.left).b.length;
+    const cycles = (row, op) => (op.leads && alike(row) ? op.cycles : null);
+    const sum = (side, ids) => ids.reduce((total, id) => total + (side.operations[id].cycles || 0), 0);
     const columns = [
       ["A", (row) => row.a.label, (row) => view.link(left, "op", row.left)],
       ["B", (row) => row.b.label, (row) => view.link(right, "op", row.right)],
-      ["Cycles A", (row) => cycles(row.a)],
-      ["Cycles B", (row) => cycles(row.b)],
-      ["B - A", (row) => (cycles(row.a) === null || cycles(row.b) === null ? null : row.b.cycles - row.a.cycles)],
+      ["Cycles A", (row) => cycles(row, row.a)],
+      ["Cycles B", (row) => cycles(row, row.b)],
+      ["B - A", (row) => (cycles(row, row.a) === null || cycles(row, row.b) === null ? null : row.b.cycles - row.a.cycles)],
       ["Equal", (row) => row.equal ?? null, (row) => view.percent(row.equal, 2)],
       ["SNR, dB against B", (row) => (row.equal === undefined ? null : row.snr ?? 1e9), (row) => (row.equal === undefined ? "" : row.snr === null ? "same" : row.snr.toFixed(1))],
       ["Largest difference", (row) => row.max ?? null, (row) => view.real(row.max)],
     ].slice(0, ran ? 8 : 5);
-    const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
+    const table = view.table(rows, columns, { caption: "Operations", id: "compare" });
+    const byLayer = view.table(layers, [
+      ["Layer", (row) => row.name],
+      ["Cycles A", (row) => sum(left, row.a)],
+      ["Cycles B", (row) => sum(right, row.b)],
+      ["B - A", (row) => sum(right, row.b) - sum(left, row.a)],
+    ], { caption: "Layers", id: "compare-layers" });
     const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
     const unmatched = `Without a counterpart: ${view.counted(left.operations.length - rows.length, "operation")} of A, ${view.count(right.operations.length - rows.length)} of B.`;
-    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, ran ? view.el("p", { class: "soft" }, "SNR and largest difference: of real values where the scales of both are known, else of elements.") : null, scroll(table, "Both sides")].filter(Boolean);
+    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, layers.length ? view.el("h3", {}, "Layers") : null, layers.length ? scroll(byLayer, "Layers") : null, layers.length ? view.el("h3", {}, "Operations") : null, ran ? view.el("p", { class: "soft" }, "SNR and largest difference: of real values where the scales of both are known, else of elements.") : null, scroll(table, "Operations")].filter(Boolean);
   };
 
   view.index = function () {

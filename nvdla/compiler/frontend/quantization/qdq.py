@@ -375,7 +375,8 @@ class _Stripper:
         """Inputs and outputs that hold quantized numbers become real ones."""
         quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
-        integers = (self.onnx.TensorProto.INT8, self.onnx.TensorProto.UINT8)
+        kinds = self.onnx.TensorProto
+        integers = (kinds.INT8, kinds.UINT8, kinds.INT16, kinds.UINT16)
         for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, quantized)):
             for value in ends:
                 if value.name in names and value.type.tensor_type.elem_type in integers:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
 OPSET = 20
+OPSET_OF_INT16 = 21  # the first whose QuantizeLinear gives int16
 IR_VERSION = 9
 #: orders of the elements of a tensor: of the file, of ONNX
 FILE, ONNX = "file", "onnx"
@@ -320,7 +321,8 @@ class FlatConverter:
         outputs = [self._output(n) for n in dict.fromkeys(self.model.outputs) if n not in self.model.inputs]
         held = [self.onnx.numpy_helper.from_array(array, name) for name, array in self.initializers.items()]
         graph = helper.make_graph(self.nodes, self.model.name, self.inputs, outputs, held, value_info=self.infos)
-        domains = {"": OPSET} | {node.domain: 1 for node in self.nodes if node.domain}
+        wide = any(array.dtype == np.int16 for array in self.initializers.values())
+        domains = {"": OPSET_OF_INT16 if wide else OPSET} | {node.domain: 1 for node in self.nodes if node.domain}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
         normalization = self.model.normalization()
