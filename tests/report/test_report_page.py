@@ -290,6 +290,45 @@ def test_two_loadables_and_two_runs_stand_side_by_side(nvdla_command, lenet_path
         assert (min(differences) == 1.0) is equal
 
 
+def test_layers_of_both_sides_are_compared_as_a_whole(tmp_path, nvdla_command):
+    """Level 0 computes a sum in an operation of its own, level 1 with its convolution, which it divides into rows."""
+    pytest.importorskip("onnx")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(16, 16, 3, 3)).astype("f4") for name in "uv"}
+    nodes = [node("Conv", "x u", "a", pads=[1] * 4), node("Conv", "a v", "b", pads=[1] * 4), node("Add", "b a", "c")]
+    network = model([*nodes, node("Relu", "c", "y")], {"x": (1, 16, 32, 32)}, {"y": (1, 16, 32, 32)}, weights)
+    data = rng.normal(size=(4, 16, 32, 32)).astype("f4")
+    paths = [tmp_path / f"{level}.nvdla" for level in (0, 1)]
+    for level, path in enumerate(paths):
+        nvdla.compile(network, calibration=data, level=level).save(path)
+    assert nvdla_command("report", *paths, "-o", tmp_path / "r.html")[0] == 0
+    found = unpacked((tmp_path / "r.html").read_text(), "document")
+    sums = {}
+    for row in found["layers"]:
+        sides = zip(("left", "right"), found["sides"], strict=True)
+        sums[row["name"]] = [
+            sum(side["operations"][at]["cycles"] or 0 for at in row[key] if side["operations"][at]["leads"])
+            for key, side in sides
+        ]
+    assert set(sums) == {"a", "b+c+y"}
+    for number, path in enumerate(paths):
+        rows = nvdla.load(path).cycles()
+        assert sum(row["cycles"] or 0 for row in rows) == sum(pair[number] for pair in sums.values())
+
+
+def test_an_index_has_the_cycles_of_its_pages(lenet_path, tmp_path, nvdla_command):
+    words = ["report", lenet_path.parent, "-o", tmp_path / "pages", "--latency", 400, "--bandwidth", 1, "--json"]
+    row = next(row for row in json.loads(nvdla_command(*words)[1])["loadables"] if row["name"] == lenet_path.name)
+    page = unpacked((tmp_path / "pages" / row["page"]).read_text(), "document")
+    assert (
+        row["cycles"]
+        == page["sides"][0]["total"]
+        == nvdla.load(lenet_path).cycles(latency=400, bandwidth=1).document["total_cycles"]
+    )
+
+
 def test_pairs_have_the_snr_that_compare_prints(nvdla_command, lenet_path, digit_path, tmp_path):
     half = lenet_path.with_name("lenet_nv_full_fp16.loadable")
     assert nvdla_command("report", lenet_path, half, "-i", digit_path, "-o", tmp_path / "r.html")[0] == 0

@@ -9,7 +9,7 @@ from support.tflite_writer import FlatWriter
 SAME, RELU = 0, 1
 
 
-def quantized_file(ends: str) -> bytes:
+def quantized_file(ends: str, has_mean: bool = True) -> bytes:
     """Two convolutions of four kernels, with scales per kernel, and a mean. ``ends``: int8, uint8 or float32."""
     rng = np.random.default_rng(3)
     writer = FlatWriter()
@@ -40,6 +40,8 @@ def quantized_file(ends: str) -> bytes:
         options = {"padding": SAME, "stride_w": 1, "stride_h": 1, "fused_activation_function": function}
         writer.operator("CONV_2D", [value, weights, bias], [result], **options)
         value = result
+    if not has_mean:
+        return writer.model([given], [value])
     mean = tensor((1, 4), 0.02, 9, "mean", kind)
     writer.operator("MEAN", [value, writer.constant(np.array([1, 2], np.int32))], [mean], keep_dims=False)
     if outer == "uint8":

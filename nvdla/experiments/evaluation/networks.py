@@ -232,7 +232,8 @@ class LoadableNetwork(EvaluatedNetwork):
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
         exact = self._exact(value)
-        real = (self._units or Units()).real(sample) if exact is None else exact.reshape(sample.shape)
+        shape = self._input.shape
+        real = (self._units or Units()).real(sample) if exact is None else fit(exact, shape, exact.dtype, "sample")
         real = real.astype(np.float32)
         return real if self._value is None else self._value.fed(real)
 

@@ -279,3 +279,14 @@ def test_the_choice_of_auto_is_in_the_document_and_below_the_tables(tmp_path, nv
     chosen = ", ".join(document["mixed"]["int16"])
     assert f"int16: {chosen} (int8 loses " in (text := nvdla_command(*words)[1])
     assert "on 4 of 4 calibration samples)\n\nNext:" in text
+
+
+def test_zeros_at_the_end_of_the_range_are_not_saturated():
+    """The product of two ReLUs has the zero point -128, its smallest element; only larger numbers would be cut off."""
+    rng = np.random.default_rng(4)
+    nodes = [node("Conv", "x u", "a"), node("Relu", "a", "r"), node("Conv", "x v", "b"), node("Relu", "b", "s")]
+    weights = {name: rng.normal(size=(8, 8, 1, 1)).astype(np.float32) for name in "uv"}
+    network = model([*nodes, node("Mul", "r s", "y")], {"x": (1, 8, 12, 12)}, {"y": (1, 8, 12, 12)}, weights)
+    data = rng.normal(size=(16, 8, 12, 12)).astype(np.float32)
+    rows = {row["tensor"]: row for row in compile_model(network, "nv_small", "int8", data).report["accuracy"]}
+    assert rows["y"]["saturated"] < 0.01

@@ -239,3 +239,32 @@ def test_a_loadable_keeps_the_names_of_the_file(kind, corpus):
     (note,) = [note for note in compiled.report["notes"] if "its step is" in note]
     assert note.startswith(f"tensor {name}: its step is 2.02 times")
     assert note.endswith("because its producer (softmax) has no zero point")
+
+
+@pytest.mark.parametrize("config, precision, least", [("nv_full", "int16", 70), ("nv_small", "int8", 30)])
+@pytest.mark.parametrize("is_real", [False, True])
+def test_activations_of_16_bits_compile_as_int16_or_become_int8(config, precision, least, is_real):
+    """TFLite's 16x8 kind: int8 weights, biases of 64 bits, no zero points; ends of 16 bits, or real ones."""
+    pytest.importorskip("ai_edge_litert")
+    from support.tflite_writer import interpreted
+
+    rng, writer, scale = np.random.default_rng(5), FlatWriter(), 2.0**-13
+    x, y = (writer.tensor((1, 6, 6, 4), "int16", scale, name=name) for name in ("x", "y"))
+    weights = writer.constant(rng.integers(-127, 128, (4, 3, 3, 4)).astype(np.int8), np.full(4, 0.005))
+    bias = writer.constant(rng.integers(-900, 900, 4), np.full(4, 0.005 * scale))
+    options = {"padding": 0, "stride_w": 1, "stride_h": 1, "fused_activation_function": 1}
+    writer.operator("CONV_2D", [x, weights, bias], [y], **options)
+    given, result = x, y
+    if is_real:
+        given, result = (writer.tensor((1, 6, 6, 4), "float32", name=f"{name} real") for name in "xy")
+        writer.operators.insert(0, ("QUANTIZE", [given], [x], {}, b""))
+        writer.operator("DEQUANTIZE", [y], [result])
+    data = writer.model([given], [result])
+    real = rng.uniform(-2, 2, (1, 6, 6, 4)).astype(np.float32)
+    (wanted,) = interpreted(data, real if is_real else np.rint(real / scale).astype(np.int16))
+    wanted = wanted if is_real else wanted * scale
+    compiled = nvdla.compile(data, config, precision)
+    assert compiled.whole
+    (found,) = compiled.run(real).values()
+    noise = float(np.sum((np.reshape(found, wanted.shape) - wanted) ** 2))
+    assert np.ptp(wanted) > 0.5 and 10 * np.log10(float(np.sum(wanted**2)) / noise) > least

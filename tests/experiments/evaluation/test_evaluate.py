@@ -404,6 +404,22 @@ def test_against_a_quantized_tflite_file_gives_the_interpreters_classes(ends, ca
     assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 25
 
 
+@pytest.mark.parametrize("ending", ["nvdla", "nvpkg"])
+def test_against_a_tflite_file_whose_output_is_an_image_compares_its_elements_in_order(ending, capsys, tmp_path):
+    """TFLite's is (N, H, W, C), that of a loadable (N, C, H, W)."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("ai_edge_litert")
+    from support.tflite_kinds import quantized_file
+
+    (tmp_path / "net.tflite").write_bytes(quantized_file("int8", has_mean=False))
+    samples = np.random.default_rng(2).normal(0, 1, (10, 6, 6, 2)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=samples, y=np.zeros(10, int))
+    nvdla.compile(tmp_path / "net.tflite", "nv_small").save(tmp_path / f"net.{ending}")
+    words = (tmp_path / f"net.{ending}", tmp_path / "data.npz", "--against", tmp_path / "net.tflite", "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert summary["float"]["snr_db"] > 25 and summary["float"]["agreement"]["value"] > 0.8
+
+
 def test_against_a_tflite_file_takes_onnxruntime_without_the_interpreter(monkeypatch, tmp_path):
     """The settings of a journal have the reference: results of both are not joined."""
     pytest.importorskip("onnxruntime")
