@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.checks.compare.runs import last_layer
 from nvdla.emulator.memory.surfaces import pack_direct
 from nvdla.errors import NvdlaError
 from nvdla.loadable.descriptors.abi import Abi
@@ -23,7 +22,7 @@ from nvdla.loadable.descriptors.fields import CtypesRecord, FieldView, fields
 from nvdla.loadable.descriptors.meaning import operand_precision
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import Loadable
-from nvdla.program.operation import Operation
+from nvdla.program.operation import Operation, last_layer
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import constant_bytes
@@ -525,7 +524,7 @@ def diff(
     Raises:
         DescriptorError: The descriptors of one loadable cannot be read.
     """
-    ours, theirs = (Program.of(one, abi=abi, layers=names) for one, names in zip((a, b), layers, strict=True))
+    ours, theirs = (Program.of(loadable, abi=abi, layers=names) for loadable, names in zip((a, b), layers, strict=True))
     pairs = task_pairs(ours, theirs)
     matched: dict[int | str, str] = {pair.id: pair.matched_by for pair in pairs}
     difference = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)

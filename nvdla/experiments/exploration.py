@@ -36,6 +36,7 @@ from nvdla.experiments.campaign.journal import Record, Table, Task, takes_record
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
+from nvdla.program.naming import names_for
 from nvdla.program.program import check_built_in
 from nvdla.tensors.datasets import SampleSource, data_hash
 from nvdla.tensors.inputs import Preprocessing
@@ -77,7 +78,7 @@ class Point:
 class _Made:
     """A network for one configuration: the loadables of all accelerator parts, one after the other; ``host_nodes`` of
     the model run on the host, with ``host_share`` of the multiplications; ``compiled``: the model that they are of;
-    ``deadlock``: why a run of them never ends."""
+    ``deadlock``: why a run of them never ends; ``shapes`` of the model's inputs, if they are known."""
 
     loadables: list[Loadable]
     config: str
@@ -85,6 +86,7 @@ class _Made:
     host_share: float | None = 0.0
     compiled: Compiled | None = None
     deadlock: str | None = None
+    shapes: Sequence[Sequence[int]] = ()
 
     @property
     def pictures(self) -> int:
@@ -93,7 +95,10 @@ class _Made:
             from nvdla.compiler.frontend.summary import pictures_of
 
             return pictures_of(self.compiled.imported, max(part.images for part in self.compiled.parts))
-        return max((one.tensor(entry.tensor_desc_id).n for one in self.loadables for entry in one.inputs), default=1)
+        batches = {shape[0] for shape in self.shapes if len(shape) == 4}
+        if len(batches) == 1:
+            return batches.pop()
+        return max((net.tensor(entry.tensor_desc_id).n for net in self.loadables for entry in net.inputs), default=1)
 
 
 @dataclass
@@ -193,7 +198,11 @@ class Exploration(Table):
     def _loaded(self, config: str) -> _Made:
         """The loadable, or the parts of a package. Raises ConfigError where the configuration refuses one: numbers
         would describe nothing."""
-        network = _packed(self.network, config) if is_zip_file(self.network) else _Made([load(self.network)], config)
+        if is_zip_file(self.network):
+            network = _packed(self.network, config)
+        else:
+            shapes = [value.shape for value in names_for(self.network).inputs.values()]
+            network = _Made([load(self.network)], config, shapes=shapes)
         for loadable in network.loadables:
             reason = refusal(Program.of(loadable, network.config))
             if reason is not None:
@@ -261,7 +270,8 @@ def _packed(path: str, config: str) -> _Made:
     if config == "auto":
         check_built_in(config := package.manifest["config"], "package")
     share = sum(part.macs for part in host) / macs if macs else None
-    return _Made(loadables, config, sum(len(part.nodes) for part in host), share)
+    shapes = list(package.manifest["inputs"].values())
+    return _Made(loadables, config, sum(len(part.nodes) for part in host), share, shapes=shapes)
 
 
 def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None, software: Software) -> Record:

@@ -396,6 +396,11 @@ def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
     }
 
 
+def last_layer(name: str | None) -> str:
+    """Return the layer whose result an operation computes: relu1 for an operation of ip1+relu1."""
+    return str(name).rsplit("+", 1)[-1]
+
+
 def short_layers(layers: Iterable[str | None], unique: bool = True) -> dict[str, str]:
     """Shorten the names of the layers of a network as :func:`short_layer`, and omit the scope of most of them.
 

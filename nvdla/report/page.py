@@ -20,10 +20,10 @@ import nvdla
 from nvdla.analysis.study import Study
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.compare.metrics import compare
-from nvdla.checks.compare.runs import aligned_places, last_layer
+from nvdla.checks.compare.runs import aligned_places
 from nvdla.errors import FormatError
 from nvdla.program.naming import StoredPlace
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, last_layer
 from nvdla.report.document import Side, timing, timings
 from nvdla.tensors.real import Units
 from nvdla.util import html

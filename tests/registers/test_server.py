@@ -412,7 +412,7 @@ def test_a_signal_ends_the_command_after_random_writes(number, tmp_path):
             process.send_signal(number)
             began = time.monotonic()
             assert process.wait(60) == 0
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 20
         assert not path.exists()
         assert process.stderr.read() == ""
     finally:

@@ -35,7 +35,7 @@ from nvdla.checks.compare.comparison import (
 )
 from nvdla.errors import FormatError
 from nvdla.program.naming import ModelValue, Names, parts
-from nvdla.program.operation import Key
+from nvdla.program.operation import Key, last_layer
 from nvdla.tensors.files import read_dimg, read_npy
 from nvdla.tensors.real import Units
 from nvdla.util.escaping import Document
@@ -123,11 +123,6 @@ def _part_seen(observation: Observation) -> Hashable:
 def _as_seen(theirs: Observation, ours: Observation) -> np.ndarray:
     """The elements of ``theirs`` to compare with the tensor of ``ours``: its own part where that is one."""
     return theirs.part if ours.is_part else theirs.tensor
-
-
-def last_layer(name: str | None) -> str:
-    """The layer whose result an operation computes: relu1 for an operation of ip1+relu1."""
-    return str(name).rsplit("+", 1)[-1]
 
 
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:

@@ -321,7 +321,17 @@ def session(model: ModelProto | bytes, name: str, optimize: bool = True, threads
     except FormatError:
         raise
     except Exception as error:  # onnxruntime raises its own exception types
-        raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
+        hint = ". Its numbers are of 64 bits: export it with float32" if _has_doubles(model) else ""
+        raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}{hint}") from None
+
+
+def _has_doubles(model: ModelProto | bytes) -> bool:
+    """Check whether an input of a model, which onnxruntime has refused, is of float64."""
+    onnx, _ = packages()
+    with contextlib.suppress(Exception):  # protobuf raises its own exception types
+        proto = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
+        return any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in proto.graph.input)
+    return False
 
 
 def run_session(

@@ -376,7 +376,7 @@ class Journal:
         if head.get("identity") != self._head["identity"]:
             raise FormatError(
                 f"{path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
-                "file, or repeat the options of that run"
+                "file, or repeat the options of that run. Data must come in one order (no shuffle=True)"
             )
         ours = self._head.get("shard", str(WHOLE))
         if merged is None and head.get("shard", str(WHOLE)) != ours:

@@ -146,8 +146,8 @@ class _Worker:
         self._network = network
         self._metric = None if table.metric in (None, *MEASURES) else python_function(table.metric)
         self._decode = table.decode
-        given = table.trusted, table.reference, network.channels_first
-        self._float = _float_model(table.against, *given) if table.against else None
+        settings = table.trusted, table.reference, network.channels_first
+        self._float = _float_model(table.against, *settings) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
         records: list[Record] = [{"key": task.key} for task in tasks]

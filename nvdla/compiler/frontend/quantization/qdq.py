@@ -375,8 +375,7 @@ class _Stripper:
         """Inputs and outputs that hold quantized numbers become real ones."""
         quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
-        kinds = self.onnx.TensorProto
-        integers = (kinds.INT8, kinds.UINT8, kinds.INT16, kinds.UINT16)
+        integers = [getattr(self.onnx.TensorProto, kind.upper()) for kind in SYMMETRIC]
         for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, quantized)):
             for value in ends:
                 if value.name in names and value.type.tensor_type.elem_type in integers:
