@@ -369,7 +369,7 @@ def test_both_sides_are_shown_and_led_by_one_another(window, both):
     shown = window().open(both)
     assert shown.value("view.graphs.length") == 2
     shown.page.click("#tab-compare")
-    row = shown.page.locator("#compare tbody tr", has_text="pool1")
+    row = shown.page.locator("table#compare tbody tr", has_text="pool1")
     cells = row.locator("td").all_inner_texts()
     assert 20 < float(cells[6]) < 60  # SNR of int8 against fp16, in dB
     row.locator("button >> nth=1").click()
