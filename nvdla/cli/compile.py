@@ -198,8 +198,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _LEVEL = (
-    "optimization level: 0 none; 1 fuse additions, image input and row splits where the cycle model predicts a gain "
-    "(default); 2 search further"
+    "optimization level: 0 none; 1 fuse additions, image input if possible, row splits if the cycle model predicts a "
+    "gain (default); 2 search further"
 )
 _INPUT = (
     "image input: auto (where possible, default), image (always), feature (never), pixels (unsigned; the CDMA "

@@ -604,12 +604,11 @@ def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
 
 
 def _roof(study: Study) -> Row:
-    """Return the limits of the machine: multiplications per cycle (in the fastest precision used), bytes per cycle."""
+    """Return the limits of the machine: multiplications per cycle (in the fastest precision used), bytes per cycle, of
+    each direction or of both."""
     config, used = study.config, [row.constants.macs_per_cycle for row in study.estimates.values() if row.macs]
-    return {
-        "macs": max(used, default=config.mac_atomic_c * config.mac_atomic_k),
-        "bytes": study.memory.rate(config.dram_width_bits / 8),
-    }
+    macs = max(used, default=config.mac_atomic_c * config.mac_atomic_k)
+    return {"macs": macs, "bytes": study.memory.rate(config.dram_width_bits / 8), "shared": study.memory.shared}
 
 
 #: cycles of latency, and parts of the bus's bandwidth, for which a page without a server has the cycles

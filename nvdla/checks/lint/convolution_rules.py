@@ -14,12 +14,12 @@ from nvdla.util.rounding import align, ceil_div
 
 @rule("error", "Lower data_bank or weight_bank.", headline="more banks than the convolution buffer has")
 def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
-    """Data and weights have at least one bank each, and together at most the banks of the convolution buffer (16 on
-    nv_full and nv_large, 32 on the others). The mask of compressed weights uses the last one."""
+    """Data and weights have together at most the banks of the convolution buffer (16 on nv_full and nv_large, 32 on the
+    others). The mask of compressed weights uses the last one."""
     for subject in context.of_type(OpType.CONV):
         op, banks = subject.op, context.config.cbuf_banks
         compressed = op.weight_format == WeightFormat.COMPRESSED
-        if min(op.data_bank, op.weight_bank) < 1 or op.data_bank + op.weight_bank > banks - compressed:
+        if op.data_bank + op.weight_bank > banks - compressed:  # values-fit-their-registers finds 0
             mask = ", of which the mask of compressed weights has one" if compressed else ""
             asked = f"data_bank {op.data_bank} + weight_bank {op.weight_bank}"
             yield subject, f"{asked} of {banks} banks of {context.config.name}{mask}"

@@ -37,7 +37,7 @@ def descriptors_can_be_read(context: Context) -> Iterator[Said]:
         yield from ((task_id, problem) for problem in emu_problems(cpu))
 
 
-@rule("error", "Correct the field: the register cannot hold it.", headline="number too large for its register")
+@rule("error", "Correct the field: the register cannot hold it.", headline="number out of the range of its register")
 def values_fit_their_registers(context: Context) -> Iterator[Said]:
     """Numbers of a descriptor fit their registers: 13 bits for sizes, 3 for strides, 3 to 5 for padding, 5 or 6 for
     truncations and so on. The firmware does not check; higher bits are lost."""

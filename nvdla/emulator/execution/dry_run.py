@@ -3,6 +3,7 @@ the dependency graph is followed to its end."""
 
 from __future__ import annotations
 
+from nvdla.emulator.cpu.task import CpuTask
 from nvdla.emulator.firmware.operation import check_budget
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
 from nvdla.emulator.hardware.configuration import Configuration, configurations
@@ -66,6 +67,11 @@ def _rehearse(
         for task_id in entry.task_ids
         if loadable.task(task_id).interface == Interface.DLA1
     ]
+    for entry_of_task in loadable.tasks:
+        if entry_of_task.interface == Interface.EMU1:
+            CpuTask(
+                linked, entry_of_task, abi
+            )  # refuses buffers outside their memory, and operations that it does not know
     if within_budget:
         check_budget((operation for task in tasks for operation in task.operations()), Limits())
     machine = Rehearsal(config, linked.space)

@@ -341,11 +341,12 @@
   }
 
   // How much is multiplied for a byte moved, and how fast that goes: below the roof of the memory, or of the MAC array.
+  // The bandwidth is of each direction unless they share it, so the direction with more bytes counts.
   view.roofline = function (side) {
     const points = side.chains.map((chain) => {
       const ops = chain.map((id) => side.operations[id]), lead = ops.find((op) => op.leads) || ops[0];
       const sum = (key) => ops.reduce((total, op) => total + op[key], 0);
-      return { op: lead, macs: sum("macs"), moved: sum("read") + sum("written"), cycles: lead.cycles };
+      return { op: lead, macs: sum("macs"), moved: side.roof.shared ? sum("read") + sum("written") : Math.max(sum("read"), sum("written")), cycles: lead.cycles };
     }).filter((point) => point.macs && point.moved && point.cycles);
     if (!points.length) return view.el("p", { class: "soft" }, "No operation has multiplications.");
     const W = 640, H = 330, L = 62, B = 46, T = 18, R = 16, { macs, bytes } = side.roof;
@@ -364,7 +365,7 @@
     svg.append(
       view.el("polyline", { points: `${X(left)},${Y(left * bytes)} ${X(knee)},${Y(macs)} ${W - R},${Y(macs)}`, class: "roof" }),
       view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, roof),
-      view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs per byte moved"),
+      view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, side.roof.shared ? "MACs per byte moved" : "MACs per byte read, or per byte written if these are more"),
       view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs per cycle"),
     );
     // Labels of the longest operations, each layer once, where they cover neither each other nor points nor the roof's text.

@@ -59,7 +59,7 @@ FAULTS = [
     ("cvsram-is-supported", 7, "surface.dst_data.type", 1),
     ("image-formats-are-supported", 3, "op.data_format", 6),
     ("banks-fit-the-buffer", 3, "op.weight_bank", 40),
-    ("banks-fit-the-buffer", 3, "op.data_bank", 0),
+    ("values-fit-their-registers", 3, "op.data_bank", 0),
     ("data-fit-their-banks", 3, "op.entry_per_slice", 16000),
     ("weights-fit-their-banks", 6, "op.bytes_per_kernel", 100000),
     ("kernels-have-their-size", 3, "op.bytes_per_kernel", 7),
@@ -447,3 +447,15 @@ def test_every_rule_and_check_is_headed_by_what_is_wrong():
         assert 0 < len(each.headline) < 60 and each.headline != each.name.replace("-", " "), each.name
     headlines = [each.headline for each in [*rules(), *checks()]]
     assert len(set(headlines)) == len(headlines)
+
+
+def test_a_buffer_of_a_cpu_operation_outside_its_memory_fails_the_dry_run(lenet_loadable):
+    """A run refuses it before it begins."""
+    blob = next(blob for blob in lenet_loadable.blobs if blob.name.startswith("task-1-") and "buf" in blob.name)
+    data = bytearray(blob.data)
+    data[0x102:0x104] = (4096).to_bytes(2, "little")  # address_index_offset of the destination
+    blobs = [dataclasses.replace(each, data=bytes(data)) if each is blob else each for each in lenet_loadable.blobs]
+    broken = dataclasses.replace(lenet_loadable, blobs=tuple(blobs))
+    (finding,) = lint(broken, "nv_small", "new").findings
+    assert finding.rule == "the-dry-run-finishes"
+    assert "CPU operation 0 (SOFTMAX) destination: offset: must be within address" in finding.evidence
