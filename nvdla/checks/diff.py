@@ -347,10 +347,8 @@ def _compare(
 
 def _alike(left: np.ndarray, right: np.ndarray) -> bool:
     """Check whether two operands have the same dimensions and elements, and a size that is worth the work."""
-    if left.ndim != right.ndim or (
-        left.ndim == 2 and left.shape[1] != right.shape[1]
-    ):  # biases with and without factors
-        return False
+    if left.ndim != right.ndim or (left.ndim == 2 and left.shape[1] != right.shape[1]):
+        return False  # one has biases, the other also factors
     size = np.prod(np.maximum(left.shape, right.shape), dtype=np.int64)
     return bool(left.dtype == right.dtype and size <= 4 * MOST_ELEMENTS)
 

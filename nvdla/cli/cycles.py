@@ -109,9 +109,9 @@ def _print(document: Document, caveats: list[str], shorter: Mapping[str, str]) -
     title = f"{document['loadable']} on {document['configuration']}"
     if "groups" in document:
         rows = [_group(row) for row in document["groups"]]
-        rows = [{**row, "block": shorter.get(row["block"], row["block"])} if "block" in row else row for row in rows]
-        print_table(title, rows, least=("written", "read", "MAC_use", "operations", "macs"))
-        if any(shorter.get(row.get("block"), "") not in ("", row.get("block")) for row in document["groups"]):
+        shown = [{**row, "block": shorter.get(row["block"], row["block"])} for row in rows] if shorter else rows
+        print_table(title, shown, least=("written", "read", "MAC_use", "operations", "macs"))
+        if shown != rows:
             say("Block names are shortened; --wide shows all of them.")
             print()
     else:

@@ -350,7 +350,7 @@ class _Screen(io.StringIO):
         return True
 
     def text(self) -> str:
-        """Return what was written, without colours and without line breaks at its end."""
+        """Return what was written, without colors and without line breaks at its end."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self.getvalue()).rstrip("\n")
 
 

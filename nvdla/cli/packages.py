@@ -335,6 +335,8 @@ def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list
 
 def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]) -> Document:
     """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: measured, by part."""
+    from nvdla.tensors.inputs import batch_of
+
     cycles = [document.get("total_cycles") if document else None for document in documents]
     host = {number: part for number, part in enumerate(package.parts) if part.loadable is None}
     macs = sum(part.macs for part in package.parts)
@@ -356,8 +358,7 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
         "frames_per_second": None,
     }
     if seconds and sums["cycles"] is not None:
-        batches = {shape[0] for shape in package.manifest["inputs"].values() if len(shape) == 4}
-        images = max(*(part.images for part in package.parts), batches.pop() if len(batches) == 1 else 1)
+        images = max(batch_of(package.manifest["inputs"].values()), *(part.images for part in package.parts))
         times = {
             "accelerator": sum(document["total_ms"] for document in documents if document) / 1000,
             "host": sums["host_seconds"],

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -296,6 +296,13 @@ RawSurface = np.ndarray | bytes | bytearray | memoryview
 
 Image = RawSurface | str | os.PathLike[str] | Picture
 """Elements or real numbers, the bytes of a surface, a file, or a PIL image."""
+
+
+def batch_of(shapes: Iterable[Sequence[int]]) -> int:
+    """Return the first dimension that all shapes (N, C, H, W) have; 1 without such a shape, or with different ones."""
+    batches = {shape[0] for shape in shapes if len(shape) == 4}
+    return batches.pop() if len(batches) == 1 else 1
+
 
 Input = Image | Sequence[Image]
 """One input of one run, or a list of the images of several."""

@@ -21,6 +21,7 @@ from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, N
 from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted
 from nvdla.program.naming import order_document
+from nvdla.tensors.inputs import batch_of
 from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
@@ -75,20 +76,14 @@ def batch_notes(imported: Imported, images: int) -> list[str]:
     return [
         f"input {name}: a batch of {batch}; times are of {batch} together. Export the model with a batch of 1 for "
         "single pictures"
-        for name, batch in _batches(imported, images).items()
-        if batch > 1
+        for name in imported.model.inputs
+        if (batch := images * batch_of([imported.model.shapes.get(name, ())])) > 1
     ]
-
-
-def _batches(imported: Imported, images: int) -> dict[str, int]:
-    shapes = {name: imported.model.shapes.get(name, ()) for name in imported.model.inputs}
-    return {name: images * shape[0] for name, shape in shapes.items() if len(shape) == 4}
 
 
 def pictures_of(imported: Imported, images: int) -> int:
     """Return the pictures of a run of ``images`` of the model; inputs with different batches count as one."""
-    batches = set(_batches(imported, images).values())
-    return batches.pop() if len(batches) == 1 else images
+    return images * batch_of(imported.model.shapes.get(name, ()) for name in imported.model.inputs)
 
 
 def summarize(

@@ -67,11 +67,8 @@ def _rehearse(
         for task_id in entry.task_ids
         if loadable.task(task_id).interface == Interface.DLA1
     ]
-    for entry_of_task in loadable.tasks:
-        if entry_of_task.interface == Interface.EMU1:
-            CpuTask(
-                linked, entry_of_task, abi
-            )  # refuses buffers outside their memory, and operations that it does not know
+    for cpu_task in (task for task in loadable.tasks if task.interface == Interface.EMU1):
+        CpuTask(linked, cpu_task, abi)  # refuses what it cannot compute
     if within_budget:
         check_budget((operation for task in tasks for operation in task.operations()), Limits())
     machine = Rehearsal(config, linked.space)
