@@ -376,9 +376,11 @@ def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
         entries_per_slice=ceil_div(line, config.cbuf_entry_bytes),
     )
     image = replace(geometry, whole=replace(geometry.whole, conv=conv), line=conv.entries_per_slice)
-    image_forms = alternatives(image, config, study.memory)
-    if image_forms:
-        yield f"an image as the input ({image_forms[0].words})", image_forms[0].cycles
+    forms = alternatives(image, config, study.memory)
+    # the compiler divides an image only where it does not fit whole
+    built = min(forms, key=lambda form: (len(form.parts), form.cycles), default=None)
+    if built:
+        yield f"an image as the input ({built.words})", built.cycles
 
 
 Row = Document

@@ -122,6 +122,28 @@ def test_an_alternative_costs_what_it_takes_when_it_is_built():
     assert found[0]["cycles"] < evaluate_layer(plain, one)["cycles"]
 
 
+def reading(input_format, shape, kernel, config):
+    """A convolution of an input that is a feature cube or an image."""
+    rng = np.random.default_rng(0)
+    net = Network("layer")
+    x = net.input("in", shape)
+    net.output(net.convolution("c", x, rng.normal(size=(16, shape[0], kernel, kernel))))
+    built = build(net, config, "int8", calibrate(net, rng.normal(size=(1, *shape))), input_format=input_format)
+    return Study.of(built.loadable, config)
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+@pytest.mark.parametrize(("shape", "kernel"), [((1, 40, 40), 7), ((3, 64, 64), 5), ((3, 200, 200), 7)])
+def test_an_image_as_the_input_costs_what_it_takes_when_it_is_built(config, shape, kernel):
+    """The advice is the form that the compiler builds: whole, and in parts only where it does not fit whole."""
+    cube, image = (reading(form, shape, kernel, config) for form in ("feature", "image"))
+    (layer,), (other,) = layers_of(cube), layers_of(image)
+    advice = evaluate_layer(cube, layer)["changes"]
+    foretold = next(change for change in advice if change["change"].startswith("an image as the input"))
+    assert f"({other.built.form}," in foretold["change"]
+    assert foretold["cycles"] == pytest.approx(other.cycles(image), rel=0.01)
+
+
 def test_what_bounds_a_layer_is_what_helps_it(lenet_loadable):
     """With a slow memory twice the bandwidth saves most; with a fast one the first layer wants an image."""
     slow = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=0.25))
