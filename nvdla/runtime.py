@@ -486,7 +486,7 @@ class Runtime:
         Raises:
             ScaleMissing: The scale of the tensor is unknown.
         """
-        units = self.names.units(name, elements.dtype)
+        units = self.names.units_of_output(name, elements.dtype)
         if units is None:
             raise ScaleMissing(name, elements.dtype, "output")
         return units.real(elements).astype(np.float32)

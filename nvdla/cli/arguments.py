@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.files import IMAGE_ENDINGS
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit, describe_gray
-from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.inputs import Preprocessing, per_run
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
@@ -342,9 +342,22 @@ def surfaces_of_runs(
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args, runtime.loadable.name):
-        surfaces = [of_right_size(runtime, files, runtime.surfaces(files, pixels)) for files in runs]
+        surfaces = [
+            of_right_size(runtime, files, runtime.surfaces(files, pixels)) for files in _in_batches(runtime, runs)
+        ]
     tell_changes(changes_of_pictures(runtime, args, words), args)
     return surfaces
+
+
+def _in_batches(runtime: Runtime, runs: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """The same for a network that takes several images at a time, each of which is a file."""
+    if len(runs) == 1:
+        return runs
+    batches = {
+        tensor.name: per_run([files[tensor.name] for files in runs], tensor.shape, tensor.name)
+        for tensor in runtime.inputs
+    }
+    return [dict(zip(batches, values, strict=True)) for values in zip(*batches.values(), strict=True)]
 
 
 def files_of_runs(words: Sequence[str], names: list[str]) -> list[dict[str, str]]:
@@ -364,7 +377,7 @@ def changes_of_pictures(
 ) -> dict[str, str]:
     """Describe the changes of each picture of ``--input`` (or ``words`` instead), by file: those that made a digit of
     it, if the layer file specifies digits; the conversion to gray; without a layer file the conversion of NVIDIA's
-    runtime."""
+    runtime; that it fills a batch."""
     by_name = _by_name(args.input if words is None else words, [tensor.name for tensor in runtime.inputs])
     pixels, model = preprocessing_of(args), runtime.names.preprocessing
     changes: dict[str, str] = {}
@@ -378,7 +391,11 @@ def changes_of_pictures(
         stated = ""
         if model is None:
             stated = _conversion(tensor, pixels or PixelConversion(), is_pixels)
-        changes |= {path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated))) for path in files}
+        batch = tensor.shape[0]
+        fills = f"used as all {batch} images of the batch" if batch > 1 and len(by_name[tensor.name]) == 1 else ""
+        changes |= {
+            path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated, fills))) for path in files
+        }
     return {path: text for path, text in changes.items() if text}
 
 
@@ -409,15 +426,15 @@ def tell_changes(changes: dict[str, str], args: argparse.Namespace) -> None:
         tell_once(f"{paths[0]}{f' and {len(paths) - 1:,} more' if len(paths) > 1 else ''}: {text}", args)
 
 
-def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
+def of_right_size(runtime: Runtime, files: Mapping[str, object], surfaces: list[bytes]) -> list[bytes]:
     """Raw surfaces come as they are; one of another size is bad input, before anything is run."""
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         if len(surface) != tensor.size:
             hint = " (cut off?)" if len(surface) < tensor.size else ""
             with in_input(tensor.name):
                 raise FormatError(
-                    f"{files[tensor.name]}: size: must be {tensor.size} bytes (input {tensor.name}), "
-                    f"got {len(surface)}{hint}"
+                    f"{files[tensor.name]}: size: must be {tensor.size} bytes (input {tensor.name} of "
+                    f"{runtime.loadable.name}), got {len(surface)}{hint}"
                 )
     return surfaces
 

@@ -88,8 +88,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     against = parser.add_argument_group("what to compare with")
     against.add_argument(
         "--golden",
+        action="append",
         metavar="PATH",
-        help="golden file named after its tensor or operation (prob.bin, task0-op0003-sdp.npy), or a directory of them",
+        help="golden file named after its tensor or operation (prob.bin, task0-op0003-sdp.npy), or a directory of "
+        "them; repeat for several",
     )
     add_model_options(against)
     against.add_argument("--float", metavar="FILE.npz", help=".npz with float tensors by layer name")
@@ -180,7 +182,7 @@ def document(args: argparse.Namespace, runtime: Runtime, reference: Any, compari
 
 def _against(args: argparse.Namespace) -> str:
     return (
-        args.golden
+        (" ".join(args.golden) if args.golden else None)
         or args.onnx
         or (_caffe_files(args.caffe)[0] if args.caffe else None)
         or args.float
@@ -201,13 +203,13 @@ def _reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes]
     if len(wanted) != 1:
         problem = f"{' and '.join(wanted)} were given" if wanted else "nothing to compare with"
         raise FormatError(
-            f"{problem}; give one of OTHER, --golden, --onnx, --caffe, --float, --other-input, --other-config, "
-            "--other-threads"
+            f"{problem}; give one of OTHER, --golden, --onnx, --tflite, --caffe, --float, --other-input, "
+            "--other-config, --other-abi, --other-threads"
         )
     if args.golden:
         from nvdla.checks.compare.runs import GoldenReference
 
-        return GoldenReference(args.golden, Path(args.loadable).stem)
+        return GoldenReference(*args.golden, stem=Path(args.loadable).stem)
     if args.onnx or args.caffe or args.float:
         return _float_reference(args, runtime, surfaces, names)
     return _other_run(args, runtime, surfaces, names)
@@ -288,8 +290,18 @@ def _other_run(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes]
     elif args.random_input is not None and not args.input:
         theirs = _carried_over(runtime, surfaces, other, names, other_names)
     else:
-        theirs = surfaces_of_runs(other, args)[0]
+        theirs = _given_to(other, args)
     return RunReference(other, theirs, other_names, runtime, surfaces, names)
+
+
+def _given_to(other: Runtime, args: argparse.Namespace) -> list[bytes]:
+    """The input of the second run from the files of the first."""
+    try:
+        return surfaces_of_runs(other, args)[0]
+    except FormatError as error:
+        if not args.other:
+            raise
+        raise FormatError(f"{str(error).rstrip('.')}. Give {args.other} its own input with --other-input.") from None
 
 
 def _carried_over(

@@ -458,15 +458,7 @@ def _report(
         "times": times.document(),
         "warnings": list(runtime.warnings),
         "pictures": pictures,
-        "outputs": [
-            {
-                "name": name,
-                "shape": list(tensor.shape),
-                "dtype": str(tensor.dtype),
-                "top": [[vars(rank) for rank in image] for image in ranks[name]],
-            }
-            for name, tensor in tensors.items()
-        ],
+        "outputs": _output_rows(tensors, ranks),
         "differences": _compared(differences),
         "statistics": watcher.statistics,
         "profile": [row.as_dict() for row in rows],
@@ -495,6 +487,19 @@ def _report(
     times.tell(args.quiet)
 
 
+def _output_rows(tensors: Mapping[str, np.ndarray], ranks: Mapping[str, list[list[Rank]]]) -> list[Document]:
+    """Outputs with the largest values of each image, for JSON."""
+    return [
+        {
+            "name": name,
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype),
+            "top": [[vars(rank) for rank in image] for image in ranks[name]],
+        }
+        for name, tensor in tensors.items()
+    ]
+
+
 def _print_rank_rows(ranks: Mapping[str, list[list[Rank]]]) -> None:
     """Print the largest values of all outputs as one table."""
     numbered = [(name, *pair) for name, images in ranks.items() for pair in enumerate(images)]
@@ -504,7 +509,7 @@ def _print_rank_rows(ranks: Mapping[str, list[list[Rank]]]) -> None:
 
 def _print_unit(runtime: Runtime, name: str, dtype: np.dtype) -> None:
     """Print the real value of one unit of an output's integers, or how to state it."""
-    units = runtime.names.units(name, dtype)
+    units = runtime.names.units_of_output(name, dtype)
     if units is None:
         say(f"{name}: the scale is unknown. Add --real --output-scale {name}=X for real values.")
         return
@@ -653,28 +658,34 @@ def _run_package_report(
     parts: list[Document] = [
         {"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)
     ]
-    rows: dict[str, Document] = {}
     ranks = {}
     batches = {shape[0] for shape in package.manifest["inputs"].values() if len(shape) > 1}
     batch = batches.pop() if len(batches) == 1 else 1
-    for name, array in _joined(runs).items():
+    tensors = _joined(runs)
+    for name, array in tensors.items():
         images = [image for results in runs for image in _images(results[name], batch)]
-        ranked = _ranks(images, args, labels) if array.dtype.kind in "fiu" else []
-        named = [[vars(r) if labels else {"index": r.index, "value": r.value} for r in image] for image in ranked]
-        first = named[0] if len(named) == 1 else named  # the ranks of an image, or a list of them
-        rows[name], ranks[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": first}, ranked
-    document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
-    document["times"] = times.document()
+        ranks[name] = _ranks(images, args, labels) if array.dtype.kind in "fiu" else []
+    pictures, model, config = _pictures_of_package(package, args), package.manifest["model"], package.manifest["config"]
     if args.json:
         for number, watched in _watched_parts(args, package):
             parts[number]["run"] = watched
-        print_document({**document, "parts": parts, "outputs": rows, "differences": _compared(differences)}, args)
+        document = {
+            "model": model,
+            "configuration": config,
+            "seconds": times.run,
+            "times": times.document(),
+            "pictures": pictures,
+            "parts": parts,
+            "outputs": _output_rows(tensors, ranks),
+            "differences": _compared(differences),
+        }
+        print_document(document, args)
         return
-    for path, changes in _pictures_of_package(package, args).items():
+    for path, changes in pictures.items():
         say(f"{path}: {changes}")
-    print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
-    for name, row in rows.items():
-        say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
+    print_table(f"{model} on {config}", parts, ["part", "kind", "nodes"])
+    for name, array in tensors.items():
+        say(f"{name}: {shape_text(array.shape)} {array.dtype}")
         _print_ranks(ranks[name])
     _print_differences(differences)
     for _ in _watched_parts(args, package):

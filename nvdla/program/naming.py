@@ -5,7 +5,8 @@ usually writes all of the layer's tensor, element by element; otherwise the file
 an intermediate result), ``first`` and ``size`` (channel, row, column), ``stride`` (rows, columns), ``atoms`` (the lines
 of the result are groups of channels) and ``image``. The key ``model`` has the value of the model that a tensor holds:
 its ``value``, ``shape``, the ``index`` of its elements in the tensor, and for integers of a quantized model ``scale``
-and ``zero_point``; ``inputs`` has the same of bound inputs.
+and ``zero_point``; ``inputs`` has the same of bound inputs. ``outputs`` has the layer that makes a bound output, where
+it has another name.
 
 A YAML file names the tensors that operations write, and the real number that one unit of an integer stands for::
 
@@ -275,7 +276,8 @@ class Names:
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
     bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
     since they are bounds of its function or of all that take it. ``operators``: name of a layer -> the operator of its
-    node in the model ("Conv", "Concat")."""
+    node in the model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer that makes it, where that
+    has another name: in Caffe an output may have the name of a layer whose result was replaced in place."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -290,10 +292,17 @@ class Names:
     inputs: dict[str, ModelValue] = field(default_factory=dict)
     limited: dict[str, frozenset[str]] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
-        """Both; where both state something, the other. An operation with another name has no known place."""
+        """Both; where both state something, the other. An operation with another name has no known place. A scale that
+        the other states for an output, but not for its layer, is that of the output."""
         renamed = {key for key, name in other.layers.items() if self.layers.get(key) != name}
+        outputs = {
+            name: layer
+            for name, layer in self.outputs.items()
+            if name not in other.scales or other.tensor(layer) not in (None, name)
+        }
         kept = {key: place for key, place in self.places.items() if key not in renamed}
         return Names(
             self.layers | other.layers,
@@ -309,6 +318,15 @@ class Names:
             self.inputs | other.inputs,
             self.limited | other.limited,
             self.operators | other.operators,
+            outputs | other.outputs,
+        )
+
+    def agree(self, other: Names) -> bool:
+        """Check whether no tensor of both has another scale or zero point in ``other``."""
+        both = self.scales.keys() & other.scales.keys()
+        return all(
+            (self.scales[name], self.zero_points.get(name)) == (other.scales[name], other.zero_points.get(name))
+            for name in both
         )
 
     def scale(self, name: str | None) -> float | None:
@@ -322,6 +340,10 @@ class Names:
     def tensor(self, name: str | None) -> str | None:
         """The tensor of a layer: of "conv1+relu1" that of its last part that has a scale; None where none has."""
         return next((part for part in parts(name) if part in self.scales), None)
+
+    def units_of_output(self, name: str, dtype: np.dtype) -> Units | None:
+        """Return the units of a bound output's elements, None for integers without a scale."""
+        return self.units(self.outputs.get(name, name), dtype)
 
     def place(self, task: int, operation: int, layer: str | None, written: Cube) -> StoredPlace | None:
         """Return the place of an operation's result (C, H, W), None where it is not known."""
@@ -451,6 +473,7 @@ def from_layer_file(data: Document, where: str) -> Names:
             if isinstance(row, dict) and isinstance(row.get("layers"), list)
             for layer in row["layers"]
         },
+        {str(name): str(layer) for name, layer in _mapping(data.get("outputs"), f"{where}: outputs").items()},
     )
 
 

@@ -500,7 +500,8 @@ class _Layout:
 
     def tensor(self, runtime: Runtime, tensor: Tensor, names: Names) -> BoundTensor:
         space, offset = self._place(runtime._linked.data(tensor.memory))
-        units, layout = names.units(tensor.name, tensor.dtype), tensor.layout
+        units_of = names.units_of_output if tensor in runtime.outputs else names.units
+        units, layout = units_of(tensor.name, tensor.dtype), tensor.layout
         if units is not None and not math.isfinite(units.scale):
             units = None
         dtype = f"u{tensor.dtype.name}" if units is not None and units.unsigned else tensor.dtype.name

@@ -407,7 +407,7 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     outputs = []
     for name, tensor in view.outputs.items():
         rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
-        outputs.append([name, pictures.add(tensor[:1], names.units(name, tensor.dtype), name), rows])
+        outputs.append([name, pictures.add(tensor[:1], names.units_of_output(name, tensor.dtype), name), rows])
     wrote = {}
     for seen in view.observations:
         if seen.key in number and seen.part.size:

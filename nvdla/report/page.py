@@ -136,7 +136,8 @@ def _difference(left: Side, right: Side, observation: Observation | None, other:
         return {}
     units = [seen.units(side.names) for side, seen in ((left, observation), (right, other))]
     if None in units:
-        if observation.dtype != other.dtype:
+        unknown = observation.is_intermediate and not left.names.agree(right.names)
+        if observation.dtype != other.dtype or unknown:
             return {}
         units = [Units(), Units()]
     first, second = (

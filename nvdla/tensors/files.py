@@ -205,7 +205,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
             " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
             if is_color
             else f" {ONE_IMAGE}"
-            if array.ndim == 4 and array.shape[1:] == shape[1:]
+            if array.ndim == 4 and array.shape[1:] == shape[1:] and batch == 1
             else _hint_of_batch(array, shape)
         )
         raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
@@ -219,12 +219,16 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
 
 
 def _hint_of_batch(array: np.ndarray, shape: tuple[int, ...]) -> str:
-    """Hint for one picture where the network takes several at once; 3 could be the channels of a color."""
+    """Hint for too few or too many images where the network takes several at once; 3 could be the channels of a
+    color."""
+    single = "export the model with a batch of 1 for single pictures"
+    if array.shape[-3:] == shape[1:] and shape[0] > 1:
+        return f" The network takes {shape[0]} images at a time: give one array, or one file per image; or {single}."
     batch, rest = divmod(math.prod(shape), max(array.size, 1))
     is_one = shape[0] == batch or array.shape[-3:-2] == (1,)
     if rest or batch in (0, 1, 3) or array.shape[-2:] != shape[-2:] or not is_one:
         return ""
-    return f" If the model has a batch of {batch}, export it with a batch of 1 for single pictures."
+    return f" If the model has a batch of {batch}, {single}."
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -464,7 +464,8 @@ def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
     if count == 1 or _holds_batches(images, shape):
         return images
     if len(images) % count:
-        raise FormatError(f"input {name}: images: must be {count} (batch of the network), got {len(images)}")
+        wanted = f"a multiple of {count} (batch of the network)"
+        raise FormatError(f"input {name}: images: must be {wanted}, got {len(images)}")
     return [InputBatch(tuple(images[place : place + count])) for place in range(0, len(images), count)]
 
 
@@ -478,6 +479,13 @@ def _is_batch(array: np.ndarray, shape: tuple[int, ...]) -> bool:
 
 def _holds_batches(images: Sequence[object], shape: tuple[int, ...]) -> bool:
     """Each of the list is for a whole run already."""
-    return all(isinstance(image, np.ndarray) and image.shape == tuple(shape) for image in images) or all(
-        isinstance(image, (str, os.PathLike)) and Path(image).suffix.lower() == ".bin" for image in images
-    )
+    return all(_is_whole(image, shape) for image in images)
+
+
+def _is_whole(image: object, shape: tuple[int, ...]) -> bool:
+    if isinstance(image, (str, os.PathLike)):
+        suffix = Path(image).suffix.lower()
+        if suffix != ".npy":
+            return suffix == ".bin"
+        image = read_npy(image)
+    return isinstance(image, np.ndarray) and image.ndim == 4 and len(image) == shape[0]

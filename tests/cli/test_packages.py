@@ -243,13 +243,14 @@ def test_a_later_part_alone_is_not_compared_with_the_model(folder, nvdla_command
     assert code == 2 and err.endswith("Compare the whole package, net.nvpkg.\n")
 
 
-def test_a_package_runs_on_random_input(folder, nvdla_command):
+def test_a_package_runs_on_random_input(folder, nvdla_command, as_documented):
     results = [nvdla_command("run", "net.nvpkg", "--random-input", seed, "--json")[1] for seed in (1, 1, 2)]
+    as_documented(json.loads(results[0]))
     first, again, other = (json.loads(each)["outputs"] for each in results)
-    assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
+    assert first == again != other and first[0]["shape"] == [1, 4, 8, 8]
 
 
-def test_run_observes_every_part_of_a_package(folder, nvdla_command):
+def test_run_observes_every_part_of_a_package(folder, nvdla_command, as_documented):
     """Dumps, logs, counters and times of each part are those of its inputs in the run of the package."""
     observed = ("--dump-ops", "ops", "--csb-log", "log.txt", "--stats", "--profile", "1")
     code, out, err = nvdla_command("run", "net.nvpkg", "-i", "x.npy", *observed)
@@ -261,6 +262,7 @@ def test_run_observes_every_part_of_a_package(folder, nvdla_command):
     elements = np.load(f"ops/part4/{index['file']}").astype(int)
     assert np.allclose((elements - index["zero_point"]) * index["scale"], real, rtol=1e-5)
     code, out, _ = nvdla_command("run", "net.nvpkg", "-i", "x.npy", "--profile", "1", "--json")
+    as_documented(json.loads(out))
     assert [bool(part.get("run", {}).get("profile")) for part in json.loads(out)["parts"]] == [True, False] * 2 + [True]
 
 
@@ -513,7 +515,7 @@ def test_a_package_runs_several_pictures_with_the_options_of_images(folder, nvdl
     machine = nvdla.compiler.frontend.package.unpack("net.nvpkg").machine()
     np.testing.assert_array_equal(np.load("y.npy"), np.concatenate([machine.run({"x": each})["y"] for each in inputs]))
     code, out, _ = nvdla_command("run", "net.nvpkg", "--input", "a.png", "b.png", *OPTIONS, "--json")
-    assert [len(image) for image in json.loads(out)["outputs"]["y"]["top"]] == [5, 5]
+    assert [len(image) for image in json.loads(out)["outputs"][0]["top"]] == [5, 5]
     code, _, err = nvdla_command("run", "net.nvpkg", "--input", "a.png")
     assert code == 2 and "size: must be 8 x 8 (width x height), got 20 x 16. Scale the image, or use --resize." in err
 
@@ -554,7 +556,7 @@ def test_a_package_of_a_batch_ranks_the_classes_of_each_image(nvdla_command, tmp
         assert code == 0, err
         lines = [line.split() for line in out.partition("float32\n")[2].splitlines()]
         assert [[line[0], line[-1]] for line in lines] == [["image", "0"], ["2", "c"], ["image", "1"], ["0", "a"]], out
-        top = json.loads(nvdla_command(*words, "--json")[1])["outputs"]["y"]["top"]
+        top = json.loads(nvdla_command(*words, "--json")[1])["outputs"][0]["top"]
         assert [rank["label"] for (rank,) in top] == ["c", "a"]
     assert "image 0" not in nvdla_command("run", "one.nvpkg", "--input", "0.npy")[1]
 

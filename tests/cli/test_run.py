@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.compiler.builder import Network, build, calibrate
 
 
 def test_the_digit_is_printed_with_its_probability(nvdla_command, lenet, digit):
@@ -274,3 +275,28 @@ def test_commands_for_one_run_refuse_several_with_advice(nvdla_command, lenet, d
     code, _, error = nvdla_command("report", lenet, "-i", digit, digit, "-o", tmp_path / "page.html")
     assert code == 0
     assert f"{digit}: the page shows the values of this run; findings are of 2 runs" in error
+
+
+def test_files_of_one_image_fill_the_batch_of_a_network(nvdla_command, tmp_path, monkeypatch):
+    """A network that takes two images at a time: two files are one run, four are two, and three are refused."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    net = Network("pair")
+    x = net.input("in", (3, 4, 4))
+    net.output(net.convolution("c", x, rng.normal(size=(2, 3, 4, 4))))
+    samples = rng.normal(size=(4, 3, 4, 4)).astype(np.float32)
+    build(net, "nv_small", "int8", calibrate(net, samples), images=2).save("net.loadable")
+    for number, sample in enumerate(samples):
+        np.save(f"{number}.npy", sample[None])
+    np.save("all.npy", samples[:2])
+    top = {}
+    for names in ("all", "0 1", "0 1 2 3"):
+        code, out, err = nvdla_command("run", "net.loadable", "-i", *(f"{n}.npy" for n in names.split()), "--json")
+        assert code == 0, err
+        (output,) = json.loads(out)["outputs"]
+        top[names] = output["top"]
+    assert top["all"] == top["0 1"] == top["0 1 2 3"][:2] and len(top["0 1 2 3"]) == 4
+    code, _, err = nvdla_command("run", "net.loadable", "-i", "0.npy", "1.npy", "2.npy")
+    assert code == 2 and "images: must be a multiple of 2 (batch of the network), got 3" in err
+    code, _, err = nvdla_command("run", "net.loadable", "-i", "0.npy")
+    assert code == 2 and "takes 2 images at a time: give one array, or one file per image" in err

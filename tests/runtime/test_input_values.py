@@ -176,7 +176,7 @@ def test_a_network_of_batches_takes_its_images_in_a_list():
     runs = per_run(images, (2, 1, 4, 4), "in")
     form = InputForm("in", (2, 1, 4, 4), np.dtype(np.int8))
     assert [form.elements(run)[:, 0, 0, 0].tolist() for run in runs] == [[0, 1], [2, 3]]
-    with pytest.raises(nvdla.FormatError, match=r"images: must be 2 \(batch of the network\), got 3"):
+    with pytest.raises(nvdla.FormatError, match=r"images: must be a multiple of 2 \(batch of the network\), got 3"):
         per_run(images[:3], (2, 1, 4, 4), "in")
 
 

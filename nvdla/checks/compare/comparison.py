@@ -436,21 +436,27 @@ def compare_run(
     limits, names = limits or Tolerances(), names or Names()
     comparison = Comparison()
     parts: dict[tuple[str | None, int], list[tuple[Expected, Observation]]] = {}
+    lonely: dict[tuple[str | None, int], list[str]] = {}  # parts without a counterpart, until their tensor has one
 
     def look(observation: Observation) -> None:
         expected = reference.operation(observation) if observation.surface is not None else None
+        place = observation.place
+        tensor = (None, 0) if place is None else (place.tensor, place.image)
         if expected is None:
             if observation.surface is not None:
                 comparison.skipped.append(_described(observation))
+                if observation.is_part:
+                    lonely.setdefault(tensor, []).append(comparison.skipped[-1])
             return
-        if reference.sees == "tensors" and observation.place is not None:
-            tensor = observation.place.tensor, observation.place.image
-            if observation.is_part:
-                parts.setdefault(tensor, []).append((expected, observation))
-                return
-            if before := parts.pop(tensor, ()):
-                note = ", ".join(filter(None, (expected.note, f"with {counted(len(before), 'other part')}")))
-                expected = replace(expected, note=note)
+        if reference.sees == "tensors" and observation.is_part:
+            parts.setdefault(tensor, []).append((expected, observation))
+            return
+        if observation.whole is not None and reference.sees != "memory":
+            alone = lonely.pop(tensor, [])
+            comparison.skipped = [text for text in comparison.skipped if text not in alone]
+            count = len(alone) + len(parts.pop(tensor, ()))
+            note = f"with {counted(count, 'other part')}" if count else None
+            expected = replace(expected, note=", ".join(filter(None, (expected.note, note))) or None)
         judge(expected, observation)
 
     def judge(expected: Expected, observation: Observation) -> None:
@@ -479,7 +485,7 @@ def compare_run(
             comparison.skipped.append(f"output {tensor.name}")
             continue
         row = {"kind": "output", "task": None, "operation": None, "engine": None, "name": tensor.name}
-        _judge(comparison, limits, expected, array, raw, row, names.units(tensor.name, array.dtype))
+        _judge(comparison, limits, expected, array, raw, row, names.units_of_output(tensor.name, array.dtype))
         if fail_fast and not comparison.rows[-1].passed:
             break
     return comparison

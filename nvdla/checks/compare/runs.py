@@ -290,7 +290,7 @@ class FloatReference:
         stacked = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
         if stacked is None or len(stacked[0]) != len(array):
             return None
-        units = self._names.units(tensor.name, array.dtype)
+        units = self._names.units_of_output(tensor.name, array.dtype)
         return self._expected(name, stacked[0], array, units, None, stacked[1])
 
     def _name(self, tensor: str | None, layer: str | None) -> str | None:
@@ -424,8 +424,10 @@ class RunReference:
             return None
         of_theirs = other.units_of_part if observation.is_part else other.units
         units = observation.units(self._our_names), of_theirs(self._names)
-        if observation.is_intermediate and other.dtype.kind != observation.dtype.kind:
-            return None
+        if observation.is_intermediate and (
+            other.dtype.kind != observation.dtype.kind or not self._names.agree(self._our_names)
+        ):
+            return None  # nothing states the scale of an intermediate result
         note = padding_note(observation, other.written, other.dense) if other.dtype == observation.dtype else None
         return _expected(str(other), observation.tensor, theirs, *units, note)
 
@@ -439,7 +441,8 @@ class RunReference:
         other = names.index(name)
         same = self.runtime.outputs[other].layout == tensor.layout
         note = surface_note(tensor.layout, raw, self._outputs[other]) if same else None
-        units = self._our_names.units(tensor.name, array.dtype), self._names.units(name, theirs.dtype)
+        ours = self._our_names.units_of_output(tensor.name, array.dtype)
+        units = ours, self._names.units_of_output(name, theirs.dtype)
         return _expected(f"output {name}", array, theirs, *units, note)
 
 
@@ -475,24 +478,25 @@ BOUND = re.compile(r"(?:.*\.)?out([0-9]{1,6})\Z|o_([0-9]{1,9})\Z")
 
 
 class GoldenReference:
-    """Goldens of a file or a folder. ``stem``: the loadable's name without ending, to choose among several sets."""
+    """Goldens of files and folders. ``stem``: the loadable's name without ending, to choose among several sets."""
 
     kind, sees = "goldens", "memory"
 
-    def __init__(self, path: str | os.PathLike[str], stem: str = "") -> None:
-        self.path = Path(path)
+    def __init__(self, *paths: str | os.PathLike[str], stem: str = "") -> None:
+        self._paths = [Path(path) for path in paths]
+        self.path = self._paths[0]
         self._operations: dict[tuple[int, int], tuple[Path, str]] = {}
         self._outputs: dict[int, Path] = {}
         self._named: dict[str, Path] = {}
         self._hashes: dict[tuple[int, int], tuple[str, tuple[str, str | None]]] = {}
         self._stem = stem
         self.used: set[Path] = set()
-        files = _files(self.path)
+        files = [file for path in self._paths for file in _files(path)]
         for file in files:
             self._sort_in(file)
         self._read_hashes([file for file in files if file.name.endswith(".ops.json")])
         if not (self._operations or self._outputs or self._named or self._hashes):
-            raise FormatError(f"{path}: not a golden file: must end in {' '.join(ENDINGS)} or .ops.json")
+            raise FormatError(f"{self.path}: not a golden file: must end in {' '.join(ENDINGS)} or .ops.json")
 
     @property
     def unused(self) -> list[str]:
@@ -552,7 +556,7 @@ class GoldenReference:
         elif match := BOUND.match(name):
             number = int(match[1] or match[2] or 0)
             prefix = name.rpartition(".")[0]
-            if not prefix or prefix == self._stem or self.path.is_file():
+            if not prefix or prefix == self._stem or file in self._paths:
                 self._outputs[number] = file
         else:
             self._named[name] = file

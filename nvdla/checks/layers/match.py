@@ -158,12 +158,16 @@ class Recognized:
         confidence: Evidence for each name by (task, operation): "weights", "structure" or "order".
         operations: Number of operations of the loadable.
         unused: Names of the layers that compute, but match no operation.
+        inside: Operations with an intermediate result of their layer.
+        outputs: Layers of the operations that write bound outputs, by the outputs' names.
     """
 
     layers: dict[tuple[int, int], str]
     confidence: dict[tuple[int, int], str]
     operations: int
     unused: list[str] = field(default_factory=list)
+    inside: set[tuple[int, int]] = field(default_factory=set)
+    outputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -194,6 +198,7 @@ def recognize(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
     doubtful = search.doubtful(solution) if solution else set()
     layers: dict[tuple[int, int], str] = {}
     confidence: dict[tuple[int, int], str] = {}
+    inside: set[tuple[int, int]] = set()
     for number, choice in solution.items():
         if not choice.layers:
             continue
@@ -203,10 +208,23 @@ def recognize(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
             key = (operation.task, operation.index)
             layers[key] = "+".join(layer.name for layer in choice.layers)
             confidence[key] = how
+            if choice.label is not None and choice.label.inside is not None:
+                inside.add(key)
     used = {layer.name for choice in solution.values() for layer in choice.layers}
     unused = [layer.name for layer in graph.layers if layer.kind not in SILENT and layer.name not in used]
     count = len({(operation.task, operation.index) for operation in program.operations})
-    return Recognized(layers, confidence, count, unused)
+    return Recognized(layers, confidence, count, unused, inside, _outputs(loadable, flow, layers))
+
+
+def _outputs(loadable: Loadable, flow: Flow, layers: Mapping[tuple[int, int], str]) -> dict[str, str]:
+    """The layers of bound outputs that operations of one layer write."""
+    bound = {memory.id: loadable.tensor(memory.tensor_desc_id).name for memory in loadable.outputs}
+    writers: dict[str, set[str | None]] = {}
+    for value in flow.values.values():
+        if value.memory in bound and value.kind == "output" and value.writer is not None:
+            task, _, index = value.writer
+            writers.setdefault(bound[value.memory], set()).add(layers.get((task, index)))
+    return {name: layer for name, labels in writers.items() if len(labels) == 1 and (layer := next(iter(labels)))}
 
 
 def _input_points(loadable: Loadable, graph: ModelGraph, flow: Flow) -> dict[int, int]:
@@ -379,6 +397,7 @@ def layer_file(
     tensors = dict(known.get("tensors") or {})
     for name, scale in scales.items():
         tensors[name] = {**tensors.get(name, {}), "scale": scale}
+    outputs = {name: layer for name, layer in recognized.outputs.items() if layer != name}
     precision = next((operation.precision for operation in program.operations if operation.precision), None)
     return {
         **known,
@@ -388,6 +407,7 @@ def layer_file(
         "config": program.config.name,
         "precision": (precision or "").partition(" ")[0].lower(),
         "tensors": tensors,
+        **({"outputs": outputs} if outputs else {}),
         "tasks": [_task(program, task, recognized) for task in program.submitted],
     }
 
@@ -400,6 +420,7 @@ def _task(program: Program, task: int, recognized: Recognized) -> Document:
             "layer": recognized.layers[task, operation.index],
             "part": "",
             "confidence": recognized.confidence[task, operation.index],
+            **({"writes": {"tensor": None}} if (task, operation.index) in recognized.inside else {}),
         }
         for operation in program.operations
         if operation.task == task and (task, operation.index) in recognized.layers

@@ -678,5 +678,7 @@ class Network:
 
     def _own(self, tensor: NetworkTensor, name: str) -> NetworkTensor:
         if not isinstance(tensor, NetworkTensor) or self._layers.get(tensor.name) is not tensor.producer:
-            raise BuildError(f"its input must be a tensor of network {self.name}", layer=name)
+            one_by_one = " Give the tensors one by one, not as a list." if isinstance(tensor, (list, tuple)) else ""
+            got = "a tensor of another network" if isinstance(tensor, NetworkTensor) else type(tensor).__name__
+            raise BuildError(f"its input must be a tensor of network {self.name}, got {got}.{one_by_one}", layer=name)
         return tensor

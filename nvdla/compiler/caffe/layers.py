@@ -154,7 +154,7 @@ def _axis(layer: CaffeLayer, value: int, axes: int, what: str = "axis") -> int:
 def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what: str) -> np.ndarray:
     """A weight blob in its shape; leading axes of 1 may be missing or too many, as in old files."""
     if layer.blobs is None:
-        raise layer.fail("weights: must be given. Add --weights FILE.caffemodel (Python: weights=).")
+        raise layer.fail("weights: must be given. Add the .caffemodel: --caffe NET.prototxt NET.caffemodel.")
     if len(layer.blobs) != count:
         known = len(layer.blobs) or "none under this name"
         raise layer.fail(f"weight blobs in the .caffemodel: must be {count}, got {known}")

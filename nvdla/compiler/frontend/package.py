@@ -483,7 +483,7 @@ def real_input(
     if not is_file:
         return array
     if array.size != math.prod(shape):
-        hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] else ""
+        hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] and array.size > math.prod(shape) else ""
         raise FormatError(
             f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}{hint}"
         )

@@ -104,7 +104,7 @@ class LoadableNetwork(EvaluatedNetwork):
         known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
         self._scale, self._zero = known.scale(self._input.name), known.zero_point(self._input.name)
         self._units = known.units(self._input.name, self._input.dtype)
-        self._result_units = known.units(self._output.name, self._output.dtype)
+        self._result_units = known.units_of_output(self._output.name, self._output.dtype)
         self._names = known
         self._value = known.inputs.get(self._input.name)
         result = known.values.get(self._output.name)
@@ -200,7 +200,7 @@ class LoadableNetwork(EvaluatedNetwork):
     def _real(self, raw: Sequence[bytes]) -> dict[str, np.ndarray]:
         outputs = {}
         for name, elements in self.runtime.unpack(raw).items():
-            units = self._names.units(name, elements.dtype)
+            units = self._names.units_of_output(name, elements.dtype)
             if units is None:
                 raise ScaleMissing(name, elements.dtype, "output")
             value = self._names.values.get(name) or ModelValue(name)

@@ -75,7 +75,8 @@ def test_a_network_without_weights_is_refused_by_name(nvdla_command, samples):
     words = ("-i", samples / "digit3.pgm", "--caffe", samples / "lenet.prototxt")
     code, out, err = nvdla_command("compare", samples / "lenet.loadable", *words)
     assert (code, out) == (2, "")
-    assert "line 8: layer conv1 (Convolution): weights: must be given. Add --weights FILE.caffemodel (Python: " in err
+    assert "line 8: layer conv1 (Convolution): weights: must be given." in err
+    assert err.endswith("Add the .caffemodel: --caffe NET.prototxt NET.caffemodel.\n")
 
 
 @pytest.mark.parametrize(
@@ -161,3 +162,18 @@ def test_loadables_of_nvidias_compiler_are_close_to_their_caffe_networks(nvdla_c
         words += ["--caffe", folder / "net.prototxt", folder / "net.caffemodel", "--scales", folder / "calib.json"]
         code, out, err = nvdla_command("compare", case["file"], "--config", case["config"], *words, "--json")
         assert code == 0, (name, err, out[-2000:])
+
+
+@pytest.mark.parametrize("name", ["conv_scale/nv_full-int8-basic", "scale_channel/nv_full-fp16-basic"])
+def test_a_layer_in_two_operations_is_compared_once_it_is_done(nvdla_command, cases, tmp_path, name):
+    """NVIDIA's compiler multiplies and adds in two operations; in place, so the output is the Scale layer's."""
+    case = next(each for each in cases if each["id"] == name)
+    folder, net = case["file"].parent, shutil.copy(case["file"], tmp_path / "net.nvdla")
+    model = ("--caffe", folder / "net.prototxt", folder / "net.caffemodel")
+    assert nvdla_command("layers", net, *model, "--scales", folder / "calib.json")[0] == 0
+    (given,) = case["inputs"]
+    code, out, err = nvdla_command("compare", net, "-i", folder.parent / given["file"], *model, "--json")
+    assert code == 0, (out, err)
+    *_, scale, output = json.loads(out)["tensors"]
+    assert (scale["name"], scale["snr_db"]) == ("scale", output["snr_db"])
+    assert [text.partition(", ")[2] for text in json.loads(out)["skipped"]] == ["layer scale, an intermediate result)"]

@@ -203,7 +203,17 @@ def test_a_raw_input_of_another_size_is_bad_input(nvdla_command, samples, tmp_pa
     for command, more in (("compare", ("--other-threads", 1)), ("doctor", ()), ("report", ("-o", tmp_path / "r.html"))):
         code, out, err = nvdla_command(command, samples / "lenet.loadable", "-i", tmp_path / "short.bin", *more)
         assert (code, out) == (2, "")
-        assert "short.bin: size: must be 6272 bytes (input data), got 100" in err
+        loadable = samples / "lenet.loadable"
+        assert f"short.bin: size: must be 6272 bytes (input data of {loadable}), got 100 (cut off?)" in err
+
+
+def test_an_input_that_fits_only_the_first_loadable_asks_for_that_of_the_second(nvdla_command, samples, tmp_path):
+    """A raw surface of nv_small has other bytes than one of nv_large."""
+    (tmp_path / "x.bin").write_bytes(bytes(6272))
+    files = samples / "lenet.loadable", samples / "lenet_nv_large.loadable"
+    code, _, err = nvdla_command("compare", *files, "-i", tmp_path / "x.bin")
+    assert code == 2 and f"(input data of {files[1]}), got 6272" in err
+    assert err.endswith(f"Give {files[1]} its own input with --other-input.\n")
 
 
 def test_a_loadable_of_another_form_of_the_model_gives_no_false_alarm(nvdla_command, samples):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import nvdla
 from nvdla import FormatError
 from nvdla.checks.compare.comparison import Observation, compare_run, observe, surface_note
-from nvdla.checks.compare.runs import FloatReference, GoldenReference, align
+from nvdla.checks.compare.runs import FloatReference, GoldenReference, RunReference, align
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.emulator.memory.surfaces import FeatureLayout
 from nvdla.program.naming import Names, StoredPlace, from_calibration, from_sidecar, from_yaml, names_for, parts
 from nvdla.tensors.files import write_tensor
@@ -50,6 +52,16 @@ def test_dumps_of_nvdla_run_are_goldens(runtime, surfaces, dumps):
     assert found.passed
     assert names_of(found)[7] == "task0-op0007-sdp.npy"
     assert found.rows[-1].against == "prob.npy"
+
+
+def test_golden_files_of_several_places_are_compared(nvdla_command, samples, dumps, tmp_path):
+    """``--golden`` twice: the dumps of operations, and the file of an output."""
+    (dumps / "prob.npy").unlink()
+    np.save(tmp_path / "prob.npy", np.zeros((1, 10, 1, 1), np.int8))
+    words = ("compare", samples / "lenet.loadable", "-i", samples / "digit5.pgm", "--golden", dumps)
+    alone = json.loads(nvdla_command(*words, "--json")[1])["tensors"]
+    both = json.loads(nvdla_command(*words, "--golden", tmp_path / "prob.npy", "--json")[1])["tensors"]
+    assert both[:-1] == alone and (both[-1]["name"], both[-1]["passed"]) == ("prob", False)
 
 
 def test_a_changed_dump_is_found(runtime, surfaces, dumps):
@@ -131,7 +143,7 @@ def test_outputs_are_goldens_by_all_their_names(runtime, surfaces, observed, tmp
     raw = observed[1][0]
     tensor = runtime.unpack(observed[1])["prob"]
     write_tensor(tmp_path / name, tensor, raw, runtime.outputs[0])
-    found = compare_run(runtime, surfaces, GoldenReference(tmp_path, "lenet"))
+    found = compare_run(runtime, surfaces, GoldenReference(tmp_path, stem="lenet"))
     assert [row.against for row in found.rows] == [name]
     assert found.passed
 
@@ -453,6 +465,35 @@ def test_parts_of_a_tensor_are_matched_by_what_they_write(before):
     match, how = align(ours, theirs)
     assert how == "layer"
     assert {key[-1]: other.index for key, other in match.items()} == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.25])
+def test_intermediate_results_are_compared_where_all_scales_are_equal(runtime, surfaces, samples, scale):
+    """Nothing states their scales: integers of two calibrations are no error of the hardware."""
+    inside = StoredPlace(None, (0, 0, 0))
+    sides = [Names({(0, 7): "ip1"}, {"ip1": each}, places={(0, 7): inside}) for each in (0.5, scale)]
+    other = nvdla.Runtime(nvdla.load(samples / "lenet_nv_large.loadable"))
+    reference = RunReference(other, other.surfaces(samples / "digit5.pgm"), sides[1], runtime, surfaces, sides[0])
+    found = compare_run(runtime, surfaces, reference, sides[0])
+    is_compared = 7 in names_of(found)
+    assert is_compared == (scale == 0.5)
+    assert ("operation 0/7 (SDP, layer ip1, an intermediate result)" in found.skipped) != is_compared
+
+
+def test_parts_are_compared_with_the_whole_tensor_that_another_loadable_writes_at_once(nvdla_command, tmp_path):
+    """Parts of rows have no counterpart alone; the last completes the tensor."""
+    rng = np.random.default_rng(0)
+    net = Network("rows")
+    x = net.input("in", (256, 28, 28))
+    net.output(net.relu("r", net.convolution("c", x, rng.normal(size=(64, 256, 1, 1)))))
+    calibration = calibrate(net, rng.normal(size=(1, 256, 28, 28)))
+    for level, name in enumerate(("whole.loadable", "parts.loadable")):
+        build(net, "nv_large", "int8", calibration, level=level).save(tmp_path / name)
+    words = ("compare", tmp_path / "parts.loadable", tmp_path / "whole.loadable", "--random-input")
+    code, out, err = nvdla_command(*words, "--json")
+    first, output = json.loads(out)["tensors"]
+    assert code == 0 and first["shape"] == output["shape"] == [1, 64, 28, 28], err
+    assert re.fullmatch(r"with [1-9] other parts?", first["note"]) and not json.loads(out)["skipped"]
 
 
 def test_intermediate_results_of_one_layer_and_shape_have_no_counterpart():

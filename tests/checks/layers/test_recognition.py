@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.caffe_writer import layer, prototxt
 
 import nvdla
 from nvdla.checks.layers import ModelGraph, ModelLayer, caffe_graph, recognize
@@ -192,6 +193,29 @@ def test_scales_of_a_calibration_table_go_into_the_layer_file(nameless, nvdla_co
     words = ("layers", nameless, "--caffe", PROTOTXT, "--scales", tmp_path / "table.json")
     assert nvdla_command(*words)[0] == 0
     assert nvdla.Runtime(nameless).names.scales == {"data": 0.25, "prob": 0.25}
+
+
+def test_an_output_has_the_scale_of_the_layer_that_was_last_done_in_place(nvdla_command, tmp_path):
+    """Caffe's blob has the name of the convolution, but the elements are those of the ReLU."""
+    net = Network("net")
+    x = net.input("data", (3, 8, 8))
+    weights = np.random.default_rng(0).normal(size=(4, 3, 1, 1))
+    net.output(net.relu("blob", net.convolution("c", x, weights)))
+    built = build(net, "nv_small", "int8", calibrate(net, np.ones((1, 3, 8, 8))))
+    built.loadable.save(tmp_path / "net.nvdla")
+    kernels = "convolution_param { num_output: 4 kernel_size: 1 bias_term: false }"
+    layers = (layer("Convolution", kernels, "data", "blob", "blob"), layer("ReLU", "", "blob", "blob", "relu"))
+    (tmp_path / "net.prototxt").write_text(prototxt(*layers))
+    table = {name: {"scale": scale} for name, scale in (("data", 1.0), ("blob", 0.5), ("relu", 0.25))}
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    words = ("--caffe", tmp_path / "net.prototxt", "--scales", tmp_path / "table.json")
+    assert nvdla_command("layers", tmp_path / "net.nvdla", *words)[0] == 0
+    run = ("run", tmp_path / "net.nvdla", "--random-input")
+    assert "blob: one unit is 0.25." in nvdla_command(*run)[1]
+    assert "blob: one unit is 0.25." in nvdla_command(*run, "--scales", tmp_path / "table.json")[1]
+    own = nvdla_command(*run, "--real", "--output-scale", "2", "--json")[1], nvdla_command(*run, "--json")[1]
+    first, elements = (json.loads(out)["outputs"][0]["top"][0][0]["value"] for out in own)
+    assert first == 2 * elements
 
 
 def test_names_of_the_compiler_are_not_lost(nvdla_command, tmp_path):
