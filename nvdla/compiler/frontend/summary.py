@@ -137,6 +137,7 @@ def summarize(
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
         "samples": calibration.get("samples"),
+        "measured_samples": calibration.get("measured_samples"),
         "ignored_files": calibration.get("ignored_files", 0),
         "output_snr": outputs,
         "transfer_snr": transfers,
@@ -242,18 +243,24 @@ def summary_lines(summary: Document) -> dict[str, str]:
         )
     elif summary["output_snr"]:
         name, snr = min(summary["output_snr"].items(), key=lambda item: item[1])
-        lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data, without input rounding"
+        lines["expected SNR"] = f"{_db(snr)} at {name}, on {_measured(summary)}, without input rounding"
         if name in summary["saturated_outputs"]:
             lines["expected SNR"] += f": {SATURATED}"
     elif summary["transfer_snr"]:
         name, snr = min(summary["transfer_snr"].items(), key=lambda item: item[1])
-        lines["expected SNR"] = f"{_db(snr)} at {name}, a transfer to the host, on the calibration data"
+        lines["expected SNR"] = f"{_db(snr)} at {name}, a transfer to the host, on {_measured(summary)}"
     if summary["unscaled_pixels"]:
         saturated = max((row["saturated"] for row in summary["worst_layers"]), default=0.0)
         advice = f". {saturated:.0%} of a layer is saturated: give the mean and standard deviation of the training"
         wrong = saturated > _SUSPICIOUS
         lines["pictures"] = f"pixels 0..255 unchanged (no --mean/--std){advice if wrong else ''}"
     return lines
+
+
+def _measured(summary: Document) -> str:
+    """The samples that the SNR was measured with, in words."""
+    samples, measured = summary["samples"], summary["measured_samples"]
+    return "the calibration data" if measured == samples else f"{measured} of {samples} calibration samples"
 
 
 def host_text(reasons: Sequence[Document]) -> str:

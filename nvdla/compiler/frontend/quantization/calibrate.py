@@ -13,9 +13,8 @@ import json
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,8 +153,9 @@ def _number(name: str, tensor: str, value: object) -> float:
 
 
 TABLES = (".json", ".cache", ".txt", ".table")
-# Samples that the error of every layer is measured with.
-KEPT_SAMPLES = 2
+# The fewest and the most samples that the error of every layer is measured with, and the work for them: products, and
+# for an element as much time as for so many products.
+MEASURED_SAMPLES, MEASURED_WORK, ELEMENT_WORK = (2, 32), 1 << 28, 32
 # Largest number of parts for which each part has a separate float model, with only its values as outputs: to open a
 # large model takes onnxruntime longer than to run it.
 OWN_MODELS = 8
@@ -168,7 +168,7 @@ class Measured:
     """Samples of one part that errors are measured with. ``factors``: of :class:`nvdla.compiler.builder.Refined`."""
 
     activations: Activations
-    feeds: list[Mapping[str, np.ndarray]]
+    feeds: Sequence[Mapping[str, np.ndarray]]
     factors: Mapping[str, np.ndarray]
 
     def values(self, feeds: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Mapping[str, np.ndarray]]:
@@ -180,7 +180,7 @@ class Measured:
 class Calibrated:
     """Every accelerator part (by its place among the parts) with its calibration, and where the scales are from.
 
-    ``measured``: the first samples of a part, to measure errors with; ``channels``: the ranges of its outputs' channels
+    ``measured``: some samples of a part, to measure errors with; ``channels``: the ranges of its outputs' channels
     over all samples.
     """
 
@@ -224,13 +224,15 @@ def calibrate(
     channels: dict[int, Mapping[str, ChannelRanges]] = {}
     taken = _taken(imported)
     whole = _of_all_parts(imported, len(data)) if isinstance(data, Samples) else None
+    measured = list(data.some(_measured_samples(imported))) if isinstance(data, Samples) else []
     for number, part in enumerate(imported.parts):
         if part.network is None:
             continue
         own = _of_part(imported, part)
         if isinstance(data, Samples):
             channels[number] = {name: ChannelRanges(labels) for name, labels in channel_labels(part).items()}
-            refined, seen[number] = _from_samples(own, part, data, recipe, progress, channels[number], whole)
+            refined, activations = _from_samples(own, part, data, recipe, progress, channels[number], whole)
+            seen[number] = Measured(activations, measured, refined.factors)
         else:
             refined = Refined(part.network, Calibration({}))
         values = {layer.name: own.tensors.get(layer.name, layer.name) for layer in part.layers.layers}
@@ -238,12 +240,21 @@ def calibrate(
         parts[number] = _finished(own, part, refined, given, taken)
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
+        source["measured_samples"] = len(measured)
         source |= {"ignored_files": data.ignored} if data.ignored else {}
         source.setdefault("method", recipe.method)
         if data.constants:
             source["constant_inputs"] = data.constants
     uniform = brought and all(np.all(scales == scales.flat[0]) for scales in model.weight_scales.values())
     return Calibrated(parts, source, recipe.per_channel and not uniform, seen, channels)
+
+
+def _measured_samples(imported: Imported) -> int:
+    """The number of samples that errors are measured with: fewer for larger networks."""
+    layers = [layer for part in imported.parts if part.network is not None for layer in part.network.layers]
+    work = sum(row.macs for row in imported.nodes) + ELEMENT_WORK * sum(math.prod(layer.output.shape) for layer in layers)
+    fewest, most = MEASURED_SAMPLES
+    return min(max(MEASURED_WORK // max(work, 1), fewest), most)
 
 
 def _taken(imported: Imported) -> set[str]:
@@ -288,8 +299,8 @@ def _from_samples(
     progress: Progress | None,
     channels: Mapping[str, ChannelRanges],
     whole: FloatModel | None,
-) -> tuple[Refined, Measured]:
-    """The refined network, and the first samples. ``channels`` see all samples."""
+) -> tuple[Refined, Activations]:
+    """The refined network, and the float values of its tensors. ``channels`` see all samples."""
     activations = Activations(imported, part, model=whole)
     held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
 
@@ -310,7 +321,7 @@ def _from_samples(
         refined = refine(part.layers, batches, recipe, imported.precision, held)
     if imported.model.quantized is not None:
         activations = Activations(imported, part, quantized=True)
-    return refined, Measured(activations, list(islice(data, KEPT_SAMPLES)), refined.factors)
+    return refined, activations
 
 
 def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float], taken: Set[str]) -> Refined:
