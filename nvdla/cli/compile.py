@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from nvdla.cli.campaigns import add_calibrate_option, add_root_option
 from nvdla.cli.output import (
     StandardOutput,
     add_format_options,
+    for_people,
+    only_tables,
     output_file,
     print_document,
     print_pairs,
@@ -32,6 +34,7 @@ from nvdla.cli.output import (
 from nvdla.cli.study import add_clock_option, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import FormatError, counted
+from nvdla.program.operation import short_layers
 from nvdla.tensors.real import has_labels
 from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
@@ -226,7 +229,7 @@ def run(args: argparse.Namespace) -> int:
         document = check(args.model, config, *settings)
         tell_proof(args, configuration(config))
         if not print_document(document, args):
-            _print_nodes(document)
+            _print_nodes(document, args)
             _print_totals(document)
         return 0
     require_model(args.model, ("pt2",))
@@ -310,8 +313,14 @@ def _options(args: argparse.Namespace) -> Document:
     return options
 
 
-def _print_nodes(document: Document) -> None:
-    rows = [{**row, "operations": ", ".join(row["operations"])} for row in document["nodes"]]
+def _print_nodes(document: Document, args: argparse.Namespace) -> None:
+    short: Mapping[str, str] = {}
+    if for_people() and not only_tables() and not args.wide:
+        short = short_layers(name for row in document["nodes"] for name in row["operations"])
+    rows = [
+        {**row, "operations": ", ".join(short.get(name, name) for name in row["operations"])}
+        for row in document["nodes"]
+    ]
     print_table(
         f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS, ("operations",)
     )
@@ -338,7 +347,7 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
     from nvdla.compiler.frontend.summary import size_text, summary_lines
 
     if args.nodes:
-        _print_nodes(document)
+        _print_nodes(document, args)
     summary = document["summary"]
     lines = summary_lines(summary)
     if summary["config_assumed"]:

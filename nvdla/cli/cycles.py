@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from nvdla.cli.arguments import add_coefficients_option
+from nvdla.cli.arguments import add_coefficients_option, names_of
 from nvdla.cli.output import (
     add_format_options,
     add_row_options,
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     rows = selected(document["operations"], args)
     groups = ordered(grouped(study, rows, args.by), args, _values) if args.by else []
     document = {**document, "operations": rows if args.by else ordered(rows, args, _values)}
-    document |= {"accounting": accounting(study)}
+    document |= {"accounting": accounting(study), "model_macs": names_of(args, study.loadable).macs or None}
     document |= {"by": args.by, "groups": groups} if args.by else {}
     notes = [*caveats(study, request.clock), *board_notes(study)]
     if args.by in ("layer", "block") and not any(row["layer"] for row in rows):
@@ -128,6 +128,8 @@ def _print(document: Document, caveats: list[str], shorter: Mapping[str, str]) -
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     say(f"{document['macs']:,} MACs{use}; {traffic}")
+    if document["model_macs"] and document["macs"] > document["model_macs"]:
+        say(f"The model has {document['model_macs']:,} MACs; the others multiply zeros (joined groups, padding).")
     if "energy" in document:
         _print_energy(document["energy"])
     for line in caveats:

@@ -6,7 +6,7 @@ an intermediate result), ``first`` and ``size`` (channel, row, column), ``stride
 of the result are groups of channels) and ``image``. The key ``model`` has the value of the model that a tensor holds:
 its ``value``, ``shape``, the ``index`` of its elements in the tensor, and for integers of a quantized model ``scale``
 and ``zero_point``; ``inputs`` has the same of bound inputs. ``outputs`` has the layer that makes a bound output, where
-it has another name.
+it has another name, ``macs`` the multiplications of the model's nodes.
 
 A YAML file names the tensors that operations write, and the real number that one unit of an integer stands for::
 
@@ -277,7 +277,8 @@ class Names:
     bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
     since they are bounds of its function or of all that take it. ``operators``: name of a layer -> the operator of its
     node in the model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer that makes it, where that
-    has another name: in Caffe an output may have the name of a layer whose result was replaced in place."""
+    has another name: in Caffe an output may have the name of a layer whose result was replaced in place. ``macs``:
+    multiplications of the model's nodes; 0 where they are not known."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -293,6 +294,7 @@ class Names:
     limited: dict[str, frozenset[str]] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+    macs: int = 0
 
     def __or__(self, other: Names) -> Names:
         """Both; where both state something, the other. An operation with another name has no known place. A scale that
@@ -319,6 +321,7 @@ class Names:
             self.limited | other.limited,
             self.operators | other.operators,
             outputs | other.outputs,
+            other.macs or self.macs,
         )
 
     def agree(self, other: Names) -> bool:
@@ -474,6 +477,7 @@ def from_layer_file(data: Document, where: str) -> Names:
             for layer in row["layers"]
         },
         {str(name): str(layer) for name, layer in _mapping(data.get("outputs"), f"{where}: outputs").items()},
+        data["macs"] if type(data.get("macs")) is int and data["macs"] > 0 else 0,
     )
 
 

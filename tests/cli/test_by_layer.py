@@ -161,7 +161,7 @@ def test_nodes_that_tflite_has_fused_have_short_names(monkeypatch, capsys):
     assert "net/relu_2/Relu;a" in out and "net/relu_2/Relu;b" in out and "names are shortened" in out
 
 
-def test_checks_of_tflite_models_have_short_names_and_the_reasons(corpus, nvdla_command, monkeypatch):
+def test_checks_of_tflite_models_have_short_names_and_the_reasons(corpus, nvdla_command, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
     model = corpus / "tflite" / "misc_int8.tflite"
     _, out, _ = nvdla_command("compile", model, "--check")
@@ -171,6 +171,11 @@ def test_checks_of_tflite_models_have_short_names_and_the_reasons(corpus, nvdla_
     code, _, err = nvdla_command("compile", model, "--config", "nv_smal")
     assert code == 2 and "did you mean nv_small?" in err
     assert "functional_1/p_re_lu_1/Neg_1" in nvdla_command("compile", model, "--check", "--wide")[1]
+    monkeypatch.setenv("COLUMNS", "200")
+    small = corpus / "tflite" / "small_cnn_int8.tflite"
+    _, out, _ = nvdla_command("compile", small, "--nodes", "-o", tmp_path / "a.nvdla")
+    (row,) = (line for line in out.splitlines() if "operations" in line and "placement" in line)
+    assert ";" not in "".join(line[row.index("operations") :] for line in out.partition("\n\n")[0].splitlines())
 
 
 def test_comparisons_in_80_columns_keep_the_result(monkeypatch, capsys):

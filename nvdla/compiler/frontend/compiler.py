@@ -615,7 +615,8 @@ def _build(
         rows_of_part = [asdict(row) for row in layers]
         measured_rows += rows_of_part
         details["notes"] = [*details["notes"], *weak_channels(part, layers)]
-        own = {"accuracy": rows_of_part, "factors": factors(refined)}
+        multiplications = images * sum(by_name[name].macs for name in part.nodes)
+        own = {"accuracy": rows_of_part, "factors": factors(refined), "macs": multiplications}
         built.sidecar.update({**sidecar(imported, part, by_name, details), **own})
     if any(part.built for part in parts):
         details["accuracy"] = measured_rows

@@ -39,7 +39,12 @@
     side.chainOf = [];
     side.chains.forEach((chain, step) => chain.forEach((op) => { side.chainOf[op] = step; }));
     side.operations.forEach((op, id) => Object.assign(op, { id, wrote: [], reads: [], waiters: [], findings: [], short: op.layer && short(op.layer), shortBlock: short(op.block) }));
-    const brief = (op) => op.short?.replace(/[^+]*\//g, ""), layers = new Map(side.operations.map((op) => [op.short, brief(op)]));
+    // "c/conv2d_1/BiasAdd" is conv2d_1: the last word is the kind of an operator.
+    const last = (name) => {
+      const [before, end] = ["", ...name.split("/")].slice(-2);
+      return before && /^([^\d]*|[A-Z][A-Za-z]*\d[dD]?)$/.test(end) ? before : end;
+    };
+    const brief = (op) => op.short && [...new Set(op.short.split("+").map(last))].join("+"), layers = new Map(side.operations.map((op) => [op.short, brief(op)]));
     const counts = new Map();
     for (const name of layers.values()) counts.set(name, (counts.get(name) || 0) + 1);
     side.operations.forEach((op) => { op.brief = counts.get(brief(op)) > 1 ? op.short : brief(op); });

@@ -143,3 +143,16 @@ def test_a_picture_far_outside_the_calibrated_range_is_refused(folder, tmp_path,
         status, _, error = nvdla_command(*words)
         assert status != 0
         assert "a picture must have numbers of about" in error
+
+
+@pytest.mark.parametrize("name", ["last", "first"])
+def test_calibration_arrays_may_have_either_order(folder, tmp_path, name):
+    last = numbers(folder).astype(np.float32)
+    scales = []
+    for array in (last, np.ascontiguousarray(last.transpose(0, 3, 1, 2))):
+        compiled = nvdla.compile(folder / f"{name}.onnx", calibration=array)
+        scales.append({key: row["scale"] for key, row in compiled.parts[0].built.sidecar["tensors"].items()})
+    assert scales[0] == scales[1]
+    np.save(tmp_path / "one.npy", last[:1].transpose(0, 3, 1, 2))
+    words = ["compile", folder / f"{name}.onnx", "--calibrate", tmp_path / "one.npy", "-o", tmp_path / "net.nvdla"]
+    assert main(list(map(str, words))) == 0

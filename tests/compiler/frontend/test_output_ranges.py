@@ -15,6 +15,7 @@ from nvdla.compiler.builder.accuracy import ChannelRanges, ChannelSums  # noqa: 
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
 from nvdla.compiler.frontend.opening import rounded  # noqa: E402
 from nvdla.compiler.frontend.package import unpack  # noqa: E402
+from nvdla.compiler.frontend.summary import summary_lines  # noqa: E402
 from nvdla.errors import FormatError  # noqa: E402
 from tests.compiler.frontend.detector import detections, detector, overlap, pictures  # noqa: E402
 from tests.compiler.frontend.models import model, node  # noqa: E402
@@ -267,3 +268,16 @@ def test_a_pole_is_no_bound_of_an_output(chain):
     data = np.linspace(0.9, 1.3, 256, dtype=np.float32).reshape(4, 1, 8, 8)
     exact = max(float(np.abs(each).max()) for each in _floats(net, data))
     assert compile_model(net, "nv_small", "int8", data).parts[0].scales["y"] < 1.2 * exact / 127
+
+
+def test_the_expected_noise_is_of_samples_from_all_the_data():
+    """Sorted by class the first samples are of one class; the summary states how many are measured."""
+    proto = _uneven_convolution()
+    images = np.concatenate([_data(), 20 * _data(), 0.05 * _data()])
+    data = np.concatenate([images] * (1 + 64 // len(images)))
+    chance = np.random.default_rng(0).permutation(len(data))
+    summaries = [compile_model(proto, "nv_small", calibration=data[order]).summary for order in (slice(None), chance)]
+    first, second = (summary["output_snr"]["y"] for summary in summaries)
+    assert first == pytest.approx(second, abs=1.0)
+    assert (summaries[0]["samples"], summaries[0]["measured_samples"]) == (len(data), 32)
+    assert f"on 32 of {len(data)} calibration samples" in summary_lines(summaries[0])["expected SNR"]

@@ -252,7 +252,8 @@ def calibrate(
 def _measured_samples(imported: Imported) -> int:
     """The number of samples that errors are measured with: fewer for larger networks."""
     layers = [layer for part in imported.parts if part.network is not None for layer in part.network.layers]
-    work = sum(row.macs for row in imported.nodes) + ELEMENT_WORK * sum(math.prod(layer.output.shape) for layer in layers)
+    elements = sum(math.prod(layer.output.shape) for layer in layers)
+    work = sum(row.macs for row in imported.nodes) + ELEMENT_WORK * elements
     fewest, most = MEASURED_SAMPLES
     return min(max(MEASURED_WORK // max(work, 1), fewest), most)
 

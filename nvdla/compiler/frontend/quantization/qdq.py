@@ -88,6 +88,11 @@ class Affine:
 
 
 MICROSOFT = "com.microsoft"
+REAL_ENDS = {
+    "input": "commands also take real numbers (float arrays)",
+    "output": "a loadable gives elements (--real: real numbers), a package real numbers",
+}
+"""Notes on quantized inputs and outputs."""
 
 
 class Rewriter:
@@ -379,10 +384,9 @@ class _Stripper:
         for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, quantized)):
             for value in ends:
                 if value.name in names and value.type.tensor_type.elem_type in integers:
+                    kind = self.onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
                     value.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
-                    self.result.notes.append(
-                        f"{what} {value.name}: quantized in the model, real numbers in the loadable"
-                    )
+                    self.result.notes.append(f"{what} {value.name}: {kind} in the model; {REAL_ENDS[what]}")
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """(scale, zero point) of a node; None where they are computed."""
