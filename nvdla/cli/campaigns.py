@@ -198,8 +198,8 @@ def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, 
 
         def progress(done: int, failed: int) -> None:
             speed = bar.tasks[0].speed
-            text = f"{speed:,.0f}/s" if speed else ""
-            bar.update(shown, completed=done, rate=f"{text}, {failed} damaged" if failed else text)
+            texts = (f"{speed:,.0f}/s" if speed else "", f"{failed} damaged" if failed else "")
+            bar.update(shown, completed=done, rate=", ".join(filter(None, texts)))
             if time.monotonic() - drawn[0] > DRAW_SECONDS or done == total:
                 bar.refresh()
                 drawn[0] = time.monotonic()

@@ -314,7 +314,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         shortened = re.sub(r"'([^']{80})[^']+'", r"'\1...'", message)
-        raise _BadUsage(self.prog, f"{shortened} (see '{self.prog} --help')")
+        unknown = re.match(r"unrecognized arguments: --([\w-]+)", message)
+        known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(unknown[1], known, 1) if unknown else []
+        hint = f"; did you mean --{near[0]}?" if near else ""
+        raise _BadUsage(self.prog, f"{shortened}{hint} (see '{self.prog} --help')")
 
 
 class _HelpFormatter(argparse.HelpFormatter):

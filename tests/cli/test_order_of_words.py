@@ -97,7 +97,8 @@ def test_nothing_after_two_dashes_is_an_option(folder, nvdla_command):
         ("compare lenet.loadable a b", "unrecognized arguments: b"),
         ("compare --csv", "the following arguments are required: loadable"),
         ("container run lenet.loadable", "the following arguments are required: --function"),
-        ("run lenet.loadable --fast", "unrecognized arguments: --fast"),
+        ("run lenet.loadable --fast", "unrecognized arguments: --fast (see"),
+        ("run lenet.loadable --confg=nv_small", "--confg=nv_small; did you mean --config? (see"),
         ("run lenet.loadable --inp digit7.pgm", "ambiguous option: --inp"),
     ],
 )

@@ -135,7 +135,7 @@ def channels_are_alive(context: CheckContext) -> Iterator[Said]:
     for subject, health in context.measured():
         dead = health.dead
         if dead and len(dead) < health.shape[1] and _has_channels(context, health):
-            yield subject, f"{len(dead)} of {health.shape[1]} channels were always zero: {some(dead)}"
+            yield subject, f"{len(dead)} of {health.shape[1]} channels always zero: {some(dead)}"
 
 
 @check(

@@ -109,8 +109,8 @@ class ChannelSums:
         return ChannelGroup(
             channels=numbers(channels.tolist()),
             count=len(channels),
-            range=largest,
-            units=None if unit is None else largest / unit,
+            range=largest + 0.0,  # not -0
+            units=None if unit is None else largest / unit + 0.0,
             snr=decibels(signal, float(self._noise[channels].sum())) if signal else None,
             weak=numbers(weak.tolist()),
             weak_count=len(weak),

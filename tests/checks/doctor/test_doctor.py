@@ -176,7 +176,7 @@ def test_dead_channels_are_found(lenet_loadable, plant_bytes, digits):
 
     found = examine(plant_bytes(lenet_loadable, 1, "x1_data", change), "nv_small", inputs=digits)
     dead = [each for each in found.findings if each.rule == "channels-are-alive"]
-    assert [(each.operation, each.evidence) for each in dead] == [(2, "1 of 6 channels were always zero: 2")]
+    assert [(each.operation, each.evidence) for each in dead] == [(2, "1 of 6 channels always zero: 2")]
     row = next(each for each in found.tensors if each["operation"] == 2)
     assert (row["dead_count"], row["dead_channels"], row["fused"]) == (1, [2], [0, 1])
 
