@@ -103,7 +103,7 @@
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
   // Share of a run; null where the run never ends.
   // Operations that overlap take more cycles together than the run: their shares are of the sum.
-  const alone = (side) => (side.alone ??= side.operations.reduce((sum, op) => sum + (op.leads ? op.cycles || 0 : 0), 0));
+  const alone = view.alone = (side) => (side.alone ??= side.operations.reduce((sum, op) => sum + (op.leads ? op.cycles || 0 : 0), 0));
   view.shareOf = (side, cycles) => (side.total && cycles ? cycles / Math.max(side.total, alone(side)) : null);
   // Why cycles of operations that overlap add up to more than the total.
   view.overlap = (side) => (side.total && alone(side) > side.total

@@ -186,10 +186,10 @@
       ["Cycles B", (row) => sum(right, row.b)],
       ["B - A", (row) => sum(right, row.b) - sum(left, row.a)],
     ], { caption: "Layers", id: "compare-layers" });
-    const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
+    const totals = [["cycles of the run", (side) => side.total], ["cycles of all operations, each alone", view.alone], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
     const unmatched = `Without a counterpart: ${view.counted(left.operations.length - rows.length, "operation")} of A, ${view.count(right.operations.length - rows.length)} of B.`;
-    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, layers.length ? view.el("h3", {}, "Layers") : null, layers.length ? scroll(byLayer, "Layers") : null, layers.length ? view.el("h3", {}, "Operations") : null, ran ? view.el("p", { class: "soft" }, "SNR and largest difference: of real values where the scales of both are known, else of elements.") : null, scroll(table, "Operations")].filter(Boolean);
+    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, layers.length ? view.el("h3", {}, "Layers") : null, layers.length ? view.el("p", { class: "soft" }, "Cycles are those that the operations of a layer take alone. In the run, operations may overlap, and the firmware takes time between them.") : null, layers.length ? scroll(byLayer, "Layers") : null, layers.length ? view.el("h3", {}, "Operations") : null, ran ? view.el("p", { class: "soft" }, "SNR and largest difference: of real values where the scales of both are known, else of elements.") : null, scroll(table, "Operations")].filter(Boolean);
   };
 
   view.index = function () {

@@ -480,6 +480,14 @@ def test_intermediate_results_are_compared_where_all_scales_are_equal(runtime, s
     assert ("operation 0/7 (SDP, layer ip1, an intermediate result)" in found.skipped) != is_compared
 
 
+def test_equal_elements_are_exact_whatever_their_scales(runtime, surfaces):
+    """Those of a loadable and of its exported QDQ model, which has the equalized channels."""
+    sides = [Names({(0, 7): "ip1"}, {"ip1": scale}) for scale in (0.5, 0.25)]
+    reference = RunReference(runtime, surfaces, sides[1], runtime, surfaces, sides[0])
+    (row,) = (row for row in compare_run(runtime, surfaces, reference, sides[0]).rows if row.operation == 7)
+    assert row.exact and row.note == "equal elements, but their scales differ"
+
+
 def test_parts_are_compared_with_the_whole_tensor_that_another_loadable_writes_at_once(nvdla_command, tmp_path):
     """Parts of rows have no counterpart alone; the last completes the tensor."""
     rng = np.random.default_rng(0)
