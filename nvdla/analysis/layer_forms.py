@@ -245,10 +245,11 @@ SUMMED = ("height", "read_bytes", "operand_bytes", "write_bytes")
 
 def other_forms(layer: LoweredLayer, study: Study, config: Configuration | None = None) -> list[Alternative]:
     """Forms that fit the buffer, in 1, 2 or 4 parts and in as many as it has, also with weights compressed where that
-    can be; the fastest first."""
+    can be; the fastest first. Images: whole, and in as many parts as it has; the compiler builds no others."""
     chosen = config or study.config
     geometry = replace(layer.geometry, sparse=_sparse(layer, study, chosen))
-    return alternatives(geometry, chosen, study.memory, {*PARTS, len(layer.nodes)})
+    numbers = {1} if layer.nodes[0].is_image else set(PARTS)
+    return alternatives(geometry, chosen, study.memory, {*numbers, len(layer.nodes)})
 
 
 def _sparse(layer: LoweredLayer, study: Study, config: Configuration) -> StoredWeights | None:
@@ -431,6 +432,8 @@ def _why_no_parts(layer: LoweredLayer) -> str | None:
         return "it processes a batch"
     if op.data_reuse:
         return "it reuses the data of the previous convolution"
+    if layer.nodes[0].is_image:
+        return "the compiler divides an image only where it does not fit the buffer"
     return "its result has one row" if layer.geometry.result[1] == 1 else None
 
 

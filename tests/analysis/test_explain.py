@@ -144,6 +144,13 @@ def test_an_image_as_the_input_costs_what_it_takes_when_it_is_built(config, shap
     assert foretold["cycles"] == pytest.approx(other.cycles(image), rel=0.01)
 
 
+def test_an_image_is_not_said_to_be_faster_in_parts_that_the_compiler_does_not_build():
+    study = reading("image", (3, 64, 64), 5, "nv_small")
+    row = evaluate_layer(study, layers_of(study)[0])
+    assert [form["parts"] for form in row["forms"]] == [1] * len(row["forms"])
+    assert "divides an image only where it does not fit" in row["why_no_parts"]
+
+
 def test_what_bounds_a_layer_is_what_helps_it(lenet_loadable):
     """With a slow memory twice the bandwidth saves most; with a fast one the first layer wants an image."""
     slow = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=0.25))

@@ -121,3 +121,27 @@ def test_the_check_places_the_nodes_of_a_quantized_model_as_the_compilation_does
     compiled = compile_model(made, "nv_small", "int8", X if ranged else None)
     rows = [(row["name"], row["placement"], row["reason"]) for row in check(made, ranged=ranged)["nodes"]]
     assert rows == [(row.name, row.placement, row.reason) for row in compiled.nodes]
+
+
+def test_integer_weights_with_float_activations_are_as_good_as_the_float_network():
+    """As in dynamic-range TFLite files. Equalization would move the weights off the grid of their scales."""
+    rng = np.random.default_rng(4)
+    sizes, nodes, held, quantized = np.geomspace(0.05, 5, 16).astype("f4"), [], {}, {}
+    for number, (kernels, channels) in enumerate(((16, 3), (16, 16), (8, 16))):
+        weights = rng.normal(size=(kernels, channels, 3, 3)).astype("f4") / channels
+        weights *= sizes[:, None, None, None] if not number else 1 / sizes[None, :channels, None, None]
+        scale = np.abs(weights).max((1, 2, 3)) / np.float32(127)
+        elements = np.rint(weights / scale[:, None, None, None]).astype(np.int8)
+        quantized |= {f"q{number}": elements, f"s{number}": scale, f"z{number}": np.zeros(kernels, np.int8)}
+        held[f"w{number}"] = elements * scale[:, None, None, None]
+        nodes.append(node("Conv", f"{'x' if not number else f'r{number - 1}'} w{number}", f"c{number}", pads=[1] * 4))
+        nodes.append(node("Relu", f"c{number}", f"r{number}"))
+    shapes = {"x": (1, 3, 8, 8)}, {"r2": (1, 8, 8, 8)}
+    made = [node("DequantizeLinear", f"q{number} s{number} z{number}", f"w{number}", axis=0) for number in range(3)]
+    data = rng.normal(size=(40, 3, 8, 8)).astype("f4")
+    twins = model(nodes, *shapes, held), model([*made, *nodes], *shapes, quantized)
+    exact, weights_alone = (
+        compile_model(twin, "nv_small", calibration=data, equalize=equalize).summary["output_snr"]["r2"]
+        for twin, equalize in zip(twins, (False, True), strict=True)
+    )
+    assert weights_alone > exact - 1

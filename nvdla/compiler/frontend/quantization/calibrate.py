@@ -214,6 +214,8 @@ def calibrate(
     if brought:
         # The model's own integers are what is wanted; nothing is to move them.
         recipe = replace(recipe, equalize=False, bias_correction=False, adaptive_rounding=False)
+    elif model.weight_scales:  # both change weights, which are on the grid of these scales (dynamic-range TFLite)
+        recipe = replace(recipe, equalize=False, adaptive_rounding=False)
     known = dict(model.magnitudes)
     source: Document = {"method": "model"} if brought else {}
     if isinstance(data, ScaleTable):
