@@ -19,14 +19,14 @@ from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.files import IMAGE_ENDINGS
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit, describe_gray
-from nvdla.tensors.inputs import Preprocessing, per_run
+from nvdla.tensors.inputs import Preprocessing, describe_conversion, per_run
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
 from nvdla.util.files import is_file
 
 if TYPE_CHECKING:
-    from nvdla.runtime import Runtime, Tensor
+    from nvdla.runtime import Runtime
 
 
 def reals(text: str) -> tuple[float, ...]:
@@ -390,31 +390,13 @@ def changes_of_pictures(
         is_pixels = tensor.name in pixels_of(runtime.names.pixels)
         stated = ""
         if model is None:
-            stated = _conversion(tensor, pixels or PixelConversion(), is_pixels)
+            stated = describe_conversion(tensor.shape, tensor.dtype, pixels or PixelConversion(), is_pixels)
         batch = tensor.shape[0]
         fills = f"used as all {batch} images of the batch" if batch > 1 and len(by_name[tensor.name]) == 1 else ""
         changes |= {
             path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated, fills))) for path in files
         }
     return {path: text for path, text in changes.items() if text}
-
-
-def _conversion(tensor: Tensor, given: PixelConversion, is_pixels: bool) -> str:
-    """The conversion of pictures that no layer file specifies, as far as ``given`` does not state it. ``is_pixels``:
-    the elements of the input are pixels."""
-    parts, options = [], []
-    if is_pixels:
-        pass
-    elif tensor.dtype == np.int8:
-        parts.append("pixels halved to 0..127")
-    elif not (given.mean or given.std or given.scale):
-        parts.append("pixels 0..255 not normalized")
-        options += ["--mean", "--std"]
-    if tensor.shape[1] >= 3 and not given.color:
-        parts.append("order bgr")
-        options.insert(0, "--color")
-    see = f"; see {', '.join(options)}" if options else ""
-    return f"{', '.join(parts)} (assumed, as NVIDIA's runtime{see})" if parts else ""
 
 
 def tell_changes(changes: dict[str, str], args: argparse.Namespace) -> None:

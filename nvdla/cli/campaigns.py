@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nvdla.cli.arguments import (
     add_class_names_option,
@@ -19,12 +22,25 @@ from nvdla.cli.arguments import (
     scales_of,
     whole_command,
 )
-from nvdla.cli.output import StandardOutput, add_format_options, output_file, print_document, whole, with_settings
+from nvdla.cli.output import (
+    StandardOutput,
+    add_format_options,
+    output_file,
+    print_document,
+    say,
+    tell_once,
+    whole,
+    with_settings,
+)
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import load
+from nvdla.tensors.files import IMAGE_ENDINGS
+from nvdla.tensors.images import is_pil
+from nvdla.tensors.inputs import holds_pixels
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, write_file
+from nvdla.util.rounding import is_digits
 
 if TYPE_CHECKING:
     from nvdla.experiments.campaign import Journal, Table
@@ -53,14 +69,27 @@ def input_scale_of(args: argparse.Namespace) -> float | None:
 
 
 def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
-    """Raise FormatError with the whole command that works where the first sample needs a scale that is not known."""
+    """Raise FormatError with the whole command that works where the first sample needs a scale that is not known. Print
+    what is assumed of the pixels of pictures."""
     with whole_command(args):
         try:
-            network.prepare(source.sample(0).value)
+            value = source.sample(0).value
+            network.prepare(value)
         except ScaleMissing:
             raise
         except NvdlaError:
             return  # one damaged sample: counted with the others
+    suffix = Path(value).suffix.lower() if isinstance(value, str | os.PathLike) else ""
+    is_array = isinstance(value, np.ndarray) and holds_pixels(value)
+    if network.assumed and (is_array or is_pil(value) or suffix in IMAGE_ENDINGS):
+        tell_once(f"{args.data}: {network.assumed}", args)
+
+
+def tell_class_order(source: SampleSource, args: argparse.Namespace) -> None:
+    """Print the order of the classes of directories, unless it is given, or that of their numbers."""
+    if source.classes and not args.class_names and not all(map(is_digits, source.classes)):
+        order = "classes are numbered in the alphabetical order of their names"
+        say(f"nvdla {args.command_name}: {order}; --class-names FILE gives the network's order", sys.stderr)
 
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:

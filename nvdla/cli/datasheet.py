@@ -11,7 +11,7 @@ from pathlib import Path
 from nvdla.analysis.explain import USES
 from nvdla.analysis.silicon import RELATIVE, fpga_verdicts, silicon
 from nvdla.cli.arguments import add_coefficients_option, add_limit_option
-from nvdla.cli.campaigns import add_calibrate_option, add_label_options, source_of
+from nvdla.cli.campaigns import add_calibrate_option, add_label_options, source_of, tell_class_order
 from nvdla.cli.output import add_format_options, output_file, print_document, print_written, say, tell_proof
 from nvdla.cli.study import add_timing_options, timing_of
 from nvdla.emulator.hardware.configuration import Configuration, configuration, proof, proof_lines
@@ -114,6 +114,8 @@ def _points(network: str, args: argparse.Namespace) -> list[Document]:
         for name in dict.fromkeys(names)
     ]
     source = source_of(args) if args.data else None
+    if source is not None:
+        tell_class_order(source, args)
     path = os.path.realpath(network)
     table = Exploration(
         path,

@@ -23,12 +23,12 @@ from nvdla.cli.campaigns import (
     journal_of,
     run_with_progress,
     source_of,
+    tell_class_order,
     written,
 )
 from nvdla.cli.output import output_file, print_table, say, tell_proof
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
-from nvdla.util.rounding import is_digits
 
 HELP = """Measure the accuracy of a network over a data set, bit-exactly, on this machine or a Dask cluster.
 
@@ -117,9 +117,8 @@ def run(args: argparse.Namespace) -> int:
         "summary": summary,
     }
     _tell(document, args)
-    if source.classes and not args.class_names and not all(map(is_digits, source.classes)):
-        order = "classes are numbered in the alphabetical order of their names"
-        print(f"nvdla evaluate: {order}; --class-names FILE gives the network's order", file=sys.stderr)
+    if not args.predict_only:
+        tell_class_order(source, args)
     if args.limit and (total is None or total < count):
         say(f"nvdla evaluate: evaluated only {counted(args.limit, 'sample')}", sys.stderr)
     return 0

@@ -28,6 +28,7 @@ from nvdla.cli.campaigns import (
     journal_of,
     run_with_progress,
     source_of,
+    tell_class_order,
 )
 from nvdla.cli.configs import SILICON, add_silicon_options
 from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
@@ -121,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     memory, software, clock, board = timing_of(argparse.Namespace(**vars(args) | {"latency": None, "bandwidth": None}))
+    source = source_of(args) if args.data else None
     table = Exploration.over(
         os.path.realpath(args.network),
         args.config.split(","),
@@ -131,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         _instances(args),
         calibration=args.calibrate,
         weights=args.weights,
-        source=source_of(args) if args.data else None,
+        source=source,
         limit=args.limit,
         clock=clock,
         software=software,
@@ -155,6 +157,8 @@ def run(args: argparse.Namespace) -> int:
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     tell_proof(args, *chosen)
     _tell(document, args, conditions(None, software, clock, board, None, states_clock=True))
+    if source is not None:
+        tell_class_order(source, args)
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
 

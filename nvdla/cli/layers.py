@@ -10,7 +10,7 @@ from typing import Any
 from nvdla.checks.lint.linter import refusal
 from nvdla.cli.arguments import add_config_option, add_model_options, add_scales_option
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
-from nvdla.errors import ConfigError, FormatError
+from nvdla.errors import ConfigError, FormatError, counted
 from nvdla.loadable import load as load_loadable
 from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
@@ -131,6 +131,13 @@ def _write(args: argparse.Namespace, program: Program, network: str, recognition
         raise FormatError(
             f"{naming.path_of(args.loadable)} exists, with names from the compiler. --force "
             "replaces them; --dry-run only prints the names found"
+        )
+    known = 0 if before is None else len(naming.layers(before))
+    if len(recognition.layers) < known and not args.force:
+        raise FormatError(
+            f"{naming.path_of(args.loadable)} has the names of {counted(known, 'operation')}, this model those of "
+            f"{len(recognition.layers)}: it may be another network. --force replaces the names; --dry-run only prints "
+            "those found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
     return str(save(layer_file(program, network, recognition, scales, before), args.loadable))

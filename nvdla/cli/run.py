@@ -489,13 +489,9 @@ def _report(
 
 def _output_rows(tensors: Mapping[str, np.ndarray], ranks: Mapping[str, list[list[Rank]]]) -> list[Document]:
     """Outputs with the largest values of each image, for JSON."""
+    tops = {name: [[vars(rank) for rank in image] for image in images] for name, images in ranks.items()}
     return [
-        {
-            "name": name,
-            "shape": list(tensor.shape),
-            "dtype": str(tensor.dtype),
-            "top": [[vars(rank) for rank in image] for image in ranks[name]],
-        }
+        {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype), "top": tops[name]}
         for name, tensor in tensors.items()
     ]
 
@@ -669,17 +665,9 @@ def _run_package_report(
     if args.json:
         for number, watched in _watched_parts(args, package):
             parts[number]["run"] = watched
-        document = {
-            "model": model,
-            "configuration": config,
-            "seconds": times.run,
-            "times": times.document(),
-            "pictures": pictures,
-            "parts": parts,
-            "outputs": _output_rows(tensors, ranks),
-            "differences": _compared(differences),
-        }
-        print_document(document, args)
+        document = {"model": model, "configuration": config, "seconds": times.run, "times": times.document()}
+        document |= {"pictures": pictures, "parts": parts, "outputs": _output_rows(tensors, ranks)}
+        print_document({**document, "differences": _compared(differences)}, args)
         return
     for path, changes in pictures.items():
         say(f"{path}: {changes}")

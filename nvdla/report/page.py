@@ -9,7 +9,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import SupportsFloat, SupportsIndex
@@ -134,6 +134,9 @@ def _in_turn(ours: dict[Kind, list[Key]], theirs: dict[Kind, list[Key]]) -> dict
 def _difference(left: Side, right: Side, observation: Observation | None, other: Observation | None) -> Row:
     if observation is None or other is None or observation.tensor.shape != other.tensor.shape:
         return {}
+    places = observation.positions, other.positions
+    if places[0] is not None and places[1] is not None and np.array_equal(places[0], places[1]):
+        observation, other = replace(observation, whole=None), replace(other, whole=None)  # the last of equal parts
     units = [seen.units(side.names) for side, seen in ((left, observation), (right, other))]
     if None in units:
         unknown = observation.is_intermediate and not left.names.agree(right.names)

@@ -416,6 +416,24 @@ def check_pixels(
         )
 
 
+def describe_conversion(shape: Shape, dtype: np.dtype, given: PixelConversion, is_pixels: bool) -> str:
+    """Describe the conversion of pictures that no layer file specifies, as far as ``given`` does not state it.
+    ``is_pixels``: the elements of the input are pixels."""
+    parts, options = [], []
+    if is_pixels:
+        pass
+    elif dtype == np.int8:
+        parts.append("pixels halved to 0..127")
+    elif not (given.mean or given.std or given.scale):
+        parts.append("pixels 0..255 not normalized")
+        options += ["--mean", "--std"]
+    if shape[1] >= 3 and not given.color:
+        parts.append("order bgr")
+        options.insert(0, "--color")
+    see = f"; see {', '.join(options)}" if options else ""
+    return f"{', '.join(parts)} (assumed, as NVIDIA's runtime{see})" if parts else ""
+
+
 @dataclass(frozen=True)
 class InputBatch:
     """The images of one run of a network that takes several at a time."""

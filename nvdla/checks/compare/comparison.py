@@ -435,29 +435,12 @@ def compare_run(
     """Run and compare. With ``fail_fast`` the run ends at the first tensor that does not pass. Raises NvdlaError."""
     limits, names = limits or Tolerances(), names or Names()
     comparison = Comparison()
-    parts: dict[tuple[str | None, int], list[tuple[Expected, Observation]]] = {}
-    lonely: dict[tuple[str | None, int], list[str]] = {}  # parts without a counterpart, until their tensor has one
+    parts = _Parts(reference, comparison)
 
     def look(observation: Observation) -> None:
-        expected = reference.operation(observation) if observation.surface is not None else None
-        place = observation.place
-        tensor = (None, 0) if place is None else (place.tensor, place.image)
-        if expected is None:
-            if observation.surface is not None:
-                comparison.skipped.append(_described(observation))
-                if observation.is_part:
-                    lonely.setdefault(tensor, []).append(comparison.skipped[-1])
-            return
-        if reference.sees == "tensors" and observation.is_part:
-            parts.setdefault(tensor, []).append((expected, observation))
-            return
-        if observation.whole is not None and reference.sees != "memory":
-            alone = lonely.pop(tensor, [])
-            comparison.skipped = [text for text in comparison.skipped if text not in alone]
-            count = len(alone) + len(parts.pop(tensor, ()))
-            note = f"with {counted(count, 'other part')}" if count else None
-            expected = replace(expected, note=", ".join(filter(None, (expected.note, note))) or None)
-        judge(expected, observation)
+        pair = parts.take(observation) if observation.surface is not None else None
+        if pair is not None:
+            judge(*pair)
 
     def judge(expected: Expected, observation: Observation) -> None:
         array = observation.dense if reference.sees == "memory" else observation.tensor
@@ -470,7 +453,7 @@ def compare_run(
     observer = Observer(runtime.program(names.layers), look, names)
     try:
         outputs = runtime.run_raw(surfaces, observer.see)
-        for incomplete in parts.values():
+        for incomplete in parts.waiting.values():
             whole = observer.completed(incomplete[-1][1])
             expected = None if whole.is_part else reference.operation(whole)
             for pair in map(_noted, incomplete) if expected is None else [(expected, whole)]:
@@ -489,6 +472,45 @@ def compare_run(
         if fail_fast and not comparison.rows[-1].passed:
             break
     return comparison
+
+
+class _Parts:
+    """Operations that write parts of a tensor: each part is compared alone where all have a counterpart (or the
+    reference sees memory), else the whole tensor once it is complete.
+
+    ``waiting``: parts whose tensor is not yet complete. ``_lonely``: those without a counterpart, in words.
+    """
+
+    def __init__(self, reference: Reference, comparison: Comparison) -> None:
+        self._reference, self._comparison = reference, comparison
+        self.waiting: dict[tuple[str | None, int], list[tuple[Expected, Observation]]] = {}
+        self._lonely: dict[tuple[str | None, int], list[str]] = {}
+
+    def take(self, observation: Observation) -> tuple[Expected, Observation] | None:
+        """Return what is to be judged now, None for nothing."""
+        place, sees = observation.place, self._reference.sees
+        tensor = (None, 0) if place is None else (place.tensor, place.image)
+        expected = self._reference.operation(observation)
+        if expected is None:
+            self._comparison.skipped.append(_described(observation))
+            if observation.is_part:
+                self._lonely.setdefault(tensor, []).append(self._comparison.skipped[-1])
+            return None
+        if sees == "tensors" and observation.is_part:
+            self.waiting.setdefault(tensor, []).append((expected, observation))
+            return None
+        if observation.whole is None or sees == "memory":
+            return expected, observation
+        if sees == "operations" and tensor not in self._lonely:
+            last = replace(observation, whole=None)
+            of_last = self._reference.operation(last)
+            if of_last is not None:
+                return of_last, last
+        alone = self._lonely.pop(tensor, [])
+        self._comparison.skipped = [text for text in self._comparison.skipped if text not in alone]
+        count = len(alone) + len(self.waiting.pop(tensor, ()))
+        note = f"with {counted(count, 'other part')}" if count else None
+        return replace(expected, note=", ".join(filter(None, (expected.note, note))) or None), observation
 
 
 def _noted(pair: tuple[Expected, Observation]) -> tuple[Expected, Observation]:

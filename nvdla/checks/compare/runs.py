@@ -285,7 +285,8 @@ class FloatReference:
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The real numbers expected of a bound output."""
-        name = self._name(tensor.name, tensor.name) or self._end(index, tensor.name) or tensor.name
+        layer = self._names.outputs.get(tensor.name, tensor.name)
+        name = self._name(tensor.name, layer) or self._end(index, tensor.name) or tensor.name
         golden = self._outputs.get(tensor.name, self.tensors.get(name))
         stacked = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
         if stacked is None or len(stacked[0]) != len(array):
@@ -422,6 +423,8 @@ class RunReference:
         other = self._match.get(observation.key)
         if other is None or (theirs := _as_seen(other, observation)).shape != observation.tensor.shape:
             return None
+        if observation.is_part and other.place is not None and _part(observation) != _part(other):
+            return None  # both complete the tensor, with other parts
         of_theirs = other.units_of_part if observation.is_part else other.units
         units = observation.units(self._our_names), of_theirs(self._names)
         if observation.is_intermediate and (

@@ -19,7 +19,7 @@ from nvdla.compiler.builder import Refined
 from nvdla.compiler.builder.accuracy import SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
-from nvdla.errors import counted
+from nvdla.errors import counted, shape_text
 from nvdla.program.naming import order_document
 from nvdla.tensors.inputs import batch_of
 from nvdla.util.escaping import Document, Json
@@ -310,6 +310,20 @@ def html(title: str, summary: Document) -> str:
     from nvdla.util.html import table
 
     return f"<b>{xml_text(title)}</b>{table((), _all_lines(summary))}"
+
+
+def other_outputs(imported: Imported, part: Part) -> list[str]:
+    """Return notes on outputs of a loadable with other elements than the model's, which a package takes from them."""
+    notes = []
+    for binding in part.outputs if len(imported.parts) == 1 else ():
+        shape = part.layers.layer(binding.tensor).output.shape
+        taken = range(math.prod(shape)) if binding.index is None else np.unique(binding.index)
+        if not len(taken) == math.prod(shape) == math.prod(binding.shape):
+            notes.append(
+                f"output {binding.value}: the model takes its elements ({shape_text(binding.shape)}) from those of a "
+                f"loadable ({shape_text((1, *shape))}). A package (-o NAME.nvpkg) gives the model's"
+            )
+    return notes
 
 
 def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details: Document) -> Document:

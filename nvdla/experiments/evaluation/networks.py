@@ -21,7 +21,14 @@ from nvdla.program import naming
 from nvdla.program.naming import ModelValue, Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
-from nvdla.tensors.inputs import InputForm, check_pixels, holds_pixels, planes, preprocessing_for
+from nvdla.tensors.inputs import (
+    InputForm,
+    check_pixels,
+    describe_conversion,
+    holds_pixels,
+    planes,
+    preprocessing_for,
+)
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.tensors.samples import framed
 from nvdla.util.arguments import by_annotations
@@ -37,12 +44,14 @@ WARM_RUNS = 3
 
 class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
-    that are kept of pictures, 0 for all; ``channels_first``: results are (N, C, H, W), also those of TFLite models."""
+    that are kept of pictures, 0 for all; ``channels_first``: results are (N, C, H, W), also those of TFLite models;
+    ``assumed``: the conversion of pictures that nothing states."""
 
     shape: tuple[int, ...]
     outputs: int
     crop: int = 0
     channels_first: bool = False
+    assumed: str = ""
 
     @abstractmethod
     def prepare(self, value: object) -> np.ndarray:
@@ -117,6 +126,9 @@ class LoadableNetwork(EvaluatedNetwork):
         scale = self._scale if self._input.dtype.kind != "f" else None
         self._model_pixels = preprocessing_for(stated, None if pixels == PixelConversion() else pixels, scale)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
+        if self._model_pixels is None:
+            form = self._input.shape, self._input.dtype, pixels
+            self.assumed = describe_conversion(*form, is_pixels=self._numbers is not None)
         self.crop = self._sizes.crop
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 

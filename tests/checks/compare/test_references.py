@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -194,6 +195,14 @@ def test_float_tensors_are_compared_after_scaling(runtime, surfaces, observed):
     assert [row.operation for row in found.rows] == [7]
     assert found.rows[0].exact
     assert found.rows[0].scale == 0.5
+
+
+def test_an_output_is_compared_with_the_last_layer_that_makes_it(runtime, surfaces):
+    """Caffe's blob has the name of the layer before, which the ReLU in place has replaced."""
+    names = Names({(1, 0): "prob+relu"}, {"prob": 1.0, "relu": 1.0}, outputs={"prob": "prob+relu"})
+    right = runtime.unpack(runtime.run_raw(surfaces))["prob"].astype(np.float32)
+    rows = compare_run(runtime, surfaces, FloatReference({"prob": 9 - right, "relu": right}, names), names).rows
+    assert [(row.against, row.exact) for row in rows if row.kind == "output"] == [("relu", True)]
 
 
 def test_a_part_that_no_other_part_completes_has_a_note(runtime, surfaces, observed):
@@ -488,15 +497,36 @@ def test_equal_elements_are_exact_whatever_their_scales(runtime, surfaces):
     assert row.exact and row.note == "equal elements, but their scales differ"
 
 
-def test_parts_are_compared_with_the_whole_tensor_that_another_loadable_writes_at_once(nvdla_command, tmp_path):
-    """Parts of rows have no counterpart alone; the last completes the tensor."""
+def convolution_in_parts(level):
+    """256 channels on 64 kernels of 1x1: in parts of rows at level 1."""
     rng = np.random.default_rng(0)
     net = Network("rows")
     x = net.input("in", (256, 28, 28))
     net.output(net.relu("r", net.convolution("c", x, rng.normal(size=(64, 256, 1, 1)))))
-    calibration = calibrate(net, rng.normal(size=(1, 256, 28, 28)))
+    return build(net, "nv_large", "int8", calibrate(net, rng.normal(size=(1, 256, 28, 28))), level=level)
+
+
+def test_a_wrong_part_is_the_only_one_of_its_tensor_that_differs(nvdla_command, plant, tmp_path):
+    """Where both loadables write the same parts, the last is compared alone, though it completes the tensor."""
+    built = convolution_in_parts(1)
+    built.save(tmp_path / "right.loadable")
+
+    def change(task):
+        sdp = next(operation for operation in task.operations() if operation.engine == "sdp")
+        sdp.op.out_cvt.truncate += 1
+
+    plant(built.loadable, change).save(tmp_path / "wrong.loadable")
+    shutil.copy(tmp_path / "right.loadable.layers.json", tmp_path / "wrong.loadable.layers.json")
+    words = ("compare", tmp_path / "wrong.loadable", tmp_path / "right.loadable", "--random-input", "--json")
+    *rows, _ = json.loads(nvdla_command(*words)[1])["tensors"]
+    assert [row["exact"] for row in rows] == [False] + [True] * (len(rows) - 1) and len(rows) > 1
+    assert {tuple(row["shape"][:2]) for row in rows} == {(1, 64)} and sum(row["shape"][2] for row in rows) == 28
+
+
+def test_parts_are_compared_with_the_whole_tensor_that_another_loadable_writes_at_once(nvdla_command, tmp_path):
+    """Parts of rows have no counterpart alone; the last completes the tensor."""
     for level, name in enumerate(("whole.loadable", "parts.loadable")):
-        build(net, "nv_large", "int8", calibration, level=level).save(tmp_path / name)
+        convolution_in_parts(level).save(tmp_path / name)
     words = ("compare", tmp_path / "parts.loadable", tmp_path / "whole.loadable", "--random-input")
     code, out, err = nvdla_command(*words, "--json")
     first, output = json.loads(out)["tensors"]

@@ -230,6 +230,19 @@ def test_names_of_the_compiler_are_not_lost(nvdla_command, tmp_path):
     assert json.loads(Path(f"{net}.layers.json").read_text())["tensors"] == json.loads(before)["tensors"]
 
 
+def test_a_model_of_another_network_does_not_replace_names(nvdla_command, nameless, tmp_path):
+    assert nvdla_command("layers", nameless, "--caffe", PROTOTXT, WEIGHTS)[0] == 0
+    before = Path(f"{nameless}.layers.json").read_bytes()
+    kernels = "convolution_param { num_output: 4 kernel_size: 1 bias_term: false }"
+    (tmp_path / "other.prototxt").write_text(prototxt(layer("Convolution", kernels)))
+    words = ("layers", nameless, "--caffe", tmp_path / "other.prototxt")
+    code, _, err = nvdla_command(*words)
+    assert code == 2 and "has the names of 13 operations, this model those of" in err
+    assert Path(f"{nameless}.layers.json").read_bytes() == before
+    assert nvdla_command(*words, "--force")[0] == 1
+    assert Path(f"{nameless}.layers.json").read_bytes() != before
+
+
 def test_exit_code_1_where_operations_have_no_name(nvdla_command):
     code, out, _ = nvdla_command("layers", SAMPLES / "color_digits.loadable", "--caffe", PROTOTXT, "--dry-run")
     assert code == 1 and "Layers without an operation" in out

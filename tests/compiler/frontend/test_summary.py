@@ -12,6 +12,8 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import nvdla
+from nvdla.compiler.frontend.compiler import compile as compile_model
+from tests.compiler.frontend.models import model, node
 from tests.support.packages import write_package
 
 
@@ -188,3 +190,15 @@ def test_few_samples_are_stated(samples, nvdla_command, tmp_path):
     np.save(tmp_path / "many.npy", np.random.default_rng(1).normal(size=(10, 1, 28, 28)).astype(np.float32))
     text = " ".join(nvdla_command(*words, tmp_path / "many.npy")[1].split())
     assert "calibration 10 samples time" in text
+
+
+@pytest.mark.parametrize("begin, end", [(0, 8), (2, 6)])
+def test_a_loadable_with_other_elements_than_the_model_s_output_has_a_note(begin, end):
+    """A Slice at the end needs no operation in a package; a loadable has all channels."""
+    rng = np.random.default_rng(0)
+    held = {"w": rng.normal(size=(8, 3, 1, 1)).astype("f4"), "b": np.array([begin]), "e": np.array([end])}
+    nodes = [node("Conv", "x w", "y"), node("Slice", "y b e a", "z")]
+    proto = model(nodes, {"x": (1, 3, 4, 4)}, {"z": (1, end - begin, 4, 4)}, {**held, "a": np.array([1])})
+    compiled = compile_model(proto, "nv_small", calibration=rng.normal(size=(4, 3, 4, 4)).astype("f4"))
+    noted = any("output z: the model takes its elements (1x4x4x4)" in note for note in compiled.report["notes"])
+    assert compiled.whole and noted == (end - begin < 8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,8 +89,22 @@ def test_classes_that_are_names_have_the_order_that_is_stated(capsys, tmp_path, 
         "classes are numbered in the alphabetical order of their names; --class-names FILE gives the network's order"
     )
     assert main(words) == 0 and order in capsys.readouterr().err
-    assert main([*words, "--class-names", str(tmp_path / "names.txt")]) == 0
-    assert order not in capsys.readouterr().err
+    explore = ["explore", words[1], "--data", words[2]]
+    assert main(explore) == 0 and order in capsys.readouterr().err
+    for more in ([*words, "--predict-only"], [*words, "--class-names", str(tmp_path / "names.txt")]):
+        assert main(more) == 0
+        assert order not in capsys.readouterr().err
+
+
+def test_pixels_without_a_layer_file_have_the_conversion_that_is_stated(capsys, tmp_path, digits):
+    """Of files as of arrays; a layer file states it, so that nothing is assumed."""
+    write_pgm(tmp_path / "data" / "0.pgm", digits[0][0])
+    np.savez(tmp_path / "data.npz", samples=np.asarray(digits[0][:2], np.uint8))
+    net = shutil.copy(LENET, tmp_path / "net.nvdla")
+    for data in ("data", "data.npz"):
+        for network in (net, LENET):
+            assert main(["evaluate", str(network), str(tmp_path / data), "--predict-only"]) == 0
+            assert ("pixels halved to 0..127 (assumed" in capsys.readouterr().err) == (network == net)
 
 
 @pytest.fixture

@@ -88,11 +88,6 @@ class Affine:
 
 
 MICROSOFT = "com.microsoft"
-REAL_ENDS = {
-    "input": "commands also take real numbers (float arrays)",
-    "output": "a loadable gives elements (--real: real numbers), a package real numbers",
-}
-"""Notes on quantized inputs and outputs."""
 
 
 class Rewriter:
@@ -380,13 +375,14 @@ class _Stripper:
         """Inputs and outputs that hold quantized numbers become real ones."""
         quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
-        integers = [getattr(self.onnx.TensorProto, kind.upper()) for kind in SYMMETRIC]
-        for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, quantized)):
+        inputs = "input", self.graph.input, taken, "commands also take real numbers (float arrays)"
+        form = "a loadable gives elements (--real: real numbers), a package real numbers"
+        for what, ends, names, known in (inputs, ("output", self.graph.output, quantized, form)):
             for value in ends:
-                if value.name in names and value.type.tensor_type.elem_type in integers:
-                    kind = self.onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+                kind = self.onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+                if value.name in names and kind in SYMMETRIC:
                     value.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
-                    self.result.notes.append(f"{what} {value.name}: {kind} in the model; {REAL_ENDS[what]}")
+                    self.result.notes.append(f"{what} {value.name}: {kind} in the model; {known}")
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """(scale, zero point) of a node; None where they are computed."""
