@@ -285,8 +285,9 @@ class FloatReference:
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The real numbers expected of a bound output."""
-        layer = self._names.outputs.get(tensor.name, tensor.name)
-        name = self._name(tensor.name, layer) or self._end(index, tensor.name) or tensor.name
+        layer = self._names.outputs.get(tensor.name)  # of another name: not the layer of this one
+        name = self._name(tensor.name, tensor.name) if layer is None else self._name(None, layer)
+        name = name or self._end(index, tensor.name) or tensor.name
         golden = self._outputs.get(tensor.name, self.tensors.get(name))
         stacked = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
         if stacked is None or len(stacked[0]) != len(array):
