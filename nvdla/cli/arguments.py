@@ -350,7 +350,7 @@ def surfaces_of_runs(
 
 
 def _in_batches(runtime: Runtime, runs: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """The same for a network that takes several images at a time, each of which is a file."""
+    """The files of each run of a network that takes several images at a time, each of which is a file."""
     if len(runs) == 1:
         return runs
     batches = {
