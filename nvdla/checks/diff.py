@@ -171,6 +171,8 @@ def _kind(operation: Operation) -> int:
 
 def _signature(operation: Operation, is_named: bool) -> tuple[object, ...]:
     layer = last_layer(operation.layer) if is_named else None
+    if layer is not None and (operation.engine == "conv" or operation.takes_on_the_fly):
+        layer = str(operation.layer).partition("+")[0]  # another compiler may do the ReLU after it alone
     return (_kind(operation), layer, *(() if operation.type is None else operation.output or ()))
 
 

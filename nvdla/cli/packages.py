@@ -10,6 +10,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -172,7 +173,8 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
             if getattr(args, option) and len(numbers) > 1:
                 changed[option] = with_number(getattr(args, option), number)
         if args.command_name == "program" and not args.name:
-            changed["name"] = f"{Path(path).stem}_part{number}"
+            stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(path).stem)
+            changed["name"] = f"{'_' if stem[0].isdigit() else ''}{stem}_part{number}"
         changes[number] = changed
     return changes
 

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -185,3 +187,16 @@ def test_nothing_is_compiled_to_compare_files(samples):
     )
     files = [str(samples / name) for name in ("lenet.loadable", "lenet_nv_large.loadable")]
     assert subprocess.run([sys.executable, "-c", script, *files], capture_output=True, timeout=60).returncode == 0
+
+
+def test_operations_of_fused_and_single_layers_are_paired(corpus, nvdla_command, tmp_path):
+    """NVIDIA's default profile does a ReLU alone, fast-math with the convolution: these ReLUs have no counterpart."""
+    folder = corpus / "loadables" / "mini_cnn"
+    files = [
+        shutil.copy(folder / f"nv_small-int8-{profile}.nvdla", tmp_path / f"{profile}.nvdla")
+        for profile in ("default", "fast-math")
+    ]
+    for file in files:
+        assert nvdla_command("layers", file, "--caffe", folder / "net.prototxt", folder / "net.caffemodel")[0] == 0
+    _, out, _ = nvdla_command("diff", *files)
+    assert re.findall(r"operation (\S+) \(\w+\).*only in", out) == ["0/2", "0/6"], out
