@@ -68,7 +68,7 @@ def input_scale_of(args: argparse.Namespace) -> float | None:
     return positive_scale(f"--input-scale {args.input_scale[0]}", number)
 
 
-def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
+def check_first_sample(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
     """Raise FormatError with the whole command that works where the first sample needs a scale that is not known. Print
     what is assumed of the pixels of pictures."""
     with whole_command(args):

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,6 @@ from nvdla.cli.campaigns import add_calibrate_option, add_root_option
 from nvdla.cli.output import (
     StandardOutput,
     add_format_options,
-    for_people,
-    only_tables,
     output_file,
     print_document,
     print_pairs,
@@ -34,7 +32,6 @@ from nvdla.cli.output import (
 from nvdla.cli.study import add_clock_option, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import FormatError, counted
-from nvdla.program.operation import short_layers
 from nvdla.tensors.real import has_labels
 from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
@@ -229,7 +226,7 @@ def run(args: argparse.Namespace) -> int:
         document = check(args.model, config, *settings)
         tell_proof(args, configuration(config))
         if not print_document(document, args):
-            _print_nodes(document, args)
+            _print_nodes(document)
             _print_totals(document)
         return 0
     require_model(args.model, ("pt2",))
@@ -313,17 +310,9 @@ def _options(args: argparse.Namespace) -> Document:
     return options
 
 
-def _print_nodes(document: Document, args: argparse.Namespace) -> None:
-    short: Mapping[str, str] = {}
-    if for_people() and not only_tables() and not args.wide:
-        short = short_layers(name for row in document["nodes"] for name in row["operations"])
-    rows = [
-        {**row, "operations": ", ".join(short.get(name, name) for name in row["operations"])}
-        for row in document["nodes"]
-    ]
-    print_table(
-        f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS, ("operations",)
-    )
+def _print_nodes(document: Document) -> None:
+    title = f"{document['model']} on {document['config']}, {document['precision']}"
+    print_table(title, document["nodes"], NODE_COLUMNS, ("operations",))
 
 
 def _print_totals(document: Document) -> None:
@@ -347,7 +336,7 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
     from nvdla.compiler.frontend.summary import size_text, summary_lines
 
     if args.nodes:
-        _print_nodes(document, args)
+        _print_nodes(document)
     summary = document["summary"]
     lines = summary_lines(summary)
     if summary["config_assumed"]:

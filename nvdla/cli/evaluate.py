@@ -18,7 +18,7 @@ from nvdla.cli.arguments import (
 from nvdla.cli.campaigns import (
     add_campaign_options,
     add_data_options,
-    check_scale,
+    check_first_sample,
     input_scale_of,
     journal_of,
     run_with_progress,
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     )
     count = len(source)
     if 0 < count < sys.maxsize:
-        check_scale(network, source, args)
+        check_first_sample(network, source, args)
     total = None if count == sys.maxsize else min(count, args.limit or count)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)

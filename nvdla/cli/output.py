@@ -331,11 +331,10 @@ def print_table(
         print(textwrap.fill(note, terminal_width(), break_long_words=False) + "\n")
 
 
-def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Rows with short names of layers, buffers and nodes of TFLite, and whether any became shorter.
+def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """Rows (and their lists of operations) with short names of layers, buffers and nodes of TFLite; are any shorter?
 
-    A short name of two layers, or of two nodes with the same operator, stays whole.
-    """
+    A short name of two layers, or of two nodes with the same operator, stays whole."""
     from nvdla.program.operation import short_layers
 
     key = "name" if {"op", "buffer"} & set(rows[0]) else "layer"
@@ -344,7 +343,11 @@ def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
     shorter = {(op, name): known.get(name, name) for op, name in names}
     counts = Counter((op, short) for (op, _), short in shorter.items())
     short = {node: name for node, name in shorter.items() if counts[node[0], name] == 1 and name != node[1]}
-    shown = [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else row for row in rows]
+    shown = [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else {**row} for row in rows]
+    listed = [row for row in shown if isinstance(row.get("operations"), list)]
+    layers = short_layers(str(name) for row in listed for name in row["operations"])
+    for row in listed:
+        row["operations"] = [layers.get(name, name) for name in row["operations"]]
     return shown, bool(short)
 
 

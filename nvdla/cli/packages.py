@@ -10,7 +10,6 @@ import contextlib
 import io
 import math
 import os
-import re
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli import output
 from nvdla.errors import FormatError, NvdlaError, UnknownOperationError, counted
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, c_identifier
 from nvdla.util.files import packed_file, packed_files
 from nvdla.util.precision import Precision
 
@@ -173,8 +172,7 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
             if getattr(args, option) and len(numbers) > 1:
                 changed[option] = with_number(getattr(args, option), number)
         if args.command_name == "program" and not args.name:
-            stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(path).stem)
-            changed["name"] = f"{'_' if stem[0].isdigit() else ''}{stem}_part{number}"
+            changed["name"] = c_identifier(f"{Path(path).stem}_part{number}")
         changes[number] = changed
     return changes
 

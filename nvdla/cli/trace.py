@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import print_document, say, tell_proof
-from nvdla.errors import ConfigError, NvdlaError, TraceError, counted, sentence
+from nvdla.errors import ConfigError, NvdlaError, counted, sentence
 
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.configuration import Configuration
@@ -45,10 +45,6 @@ def run(args: argparse.Namespace) -> int:
         result = replay(args.trace, args.config, threads=args.threads)
     except ConfigError as error:
         raise with_passing(error, passing_on(passes, args.config, began)) from error
-    except TraceError as error:
-        if not args.trace.endswith(".txn"):
-            raise
-        raise TraceError(f"{sentence(error)} If it is a log or a riscv-txn file, use 'nvdla csb replay'.") from error
     tell_proof(args, result.config)
     failed = sum(not check.passed for check in result.checks)
     passing = passing_on(passes, args.config, began) if failed else []

@@ -150,9 +150,7 @@ def test_the_reason_of_a_node_stays_in_a_narrow_terminal(terminal, capsys):
     terminal(100)
     name, reason = "scope/" * 12 + "Conv", "it needs a transpose (12x11x17 to 12x17x11), which NVDLA cannot do"
     row = {"name": name, "op": "AveragePool", "placement": "host", "operations": [name], "reason": reason}
-    _print_nodes(
-        {"model": "m", "config": "nv_small", "precision": "int8", "nodes": [row]}, argparse.Namespace(wide=False)
-    )
+    _print_nodes({"model": "m", "config": "nv_small", "precision": "int8", "nodes": [row]})
     table, _, note = capsys.readouterr().out.partition("Left out in")
     assert "transpose" in table and "operations" in note
 

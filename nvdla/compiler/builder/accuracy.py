@@ -331,6 +331,8 @@ class _Adviser:
         """Return the cause of a layer's error and the option that fixes it."""
         if surface.precision not in LARGEST:
             return "large values cancel out, which fp16 (11 bits) rounds; the host has float32 (Python: keep_on_host)"
+        if group.layer.kind == "softmax":
+            return f"the unit of a softmax is fixed (1/{LARGEST[surface.precision]}); fp16 has smaller ones"
         largest = (LARGEST[surface.precision] - surface.zero) * surface.scale
         rms = (sums.square / sums.count) ** 0.5
         if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:

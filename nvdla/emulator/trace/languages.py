@@ -45,7 +45,7 @@ from nvdla.emulator.trace.commands import (
     number,
 )
 from nvdla.emulator.trace.player import BlockPlayer, Check, Player, SequentialPlayer
-from nvdla.errors import FormatError, NvdlaError, TraceError
+from nvdla.errors import FormatError, NvdlaError, TraceError, sentence
 from nvdla.limits import Limits
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import make_directory, named, read_file, write_file
@@ -379,7 +379,10 @@ def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limi
     try:
         return parse(text, path.name, register_map(config.register_map), folder)
     except TraceError as error:
-        raise TraceError(wrong_kind(path, str(path), "a register trace", ("trace",)) or str(error)) from None
+        text = str(error)
+        if path.suffix == ".txn":
+            text = f"{sentence(error)} If it is a log or a riscv-txn file, use 'nvdla csb replay'."
+        raise TraceError(wrong_kind(path, str(path), "a register trace", ("trace",)) or text) from None
 
 
 @by_annotations

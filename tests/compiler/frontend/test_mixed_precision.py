@@ -290,3 +290,17 @@ def test_zeros_at_the_end_of_the_range_are_not_saturated():
     data = rng.normal(size=(16, 8, 12, 12)).astype(np.float32)
     rows = {row["tensor"]: row for row in compile_model(network, "nv_small", "int8", data).report["accuracy"]}
     assert rows["y"]["saturated"] < 0.01
+
+
+def test_a_softmax_has_no_int16_and_no_advice_for_it():
+    """Its unit is fixed, and the CPU has int8 and fp16."""
+    rng = np.random.default_rng(0)
+    held = {"w": 0.2 * rng.normal(size=(200, 3, 4, 4)).astype("f4")}
+    nodes = [node("Conv", "x w", "c"), node("Softmax", "c", "p", axis=1)]
+    proto = model(nodes, {"x": (1, 3, 4, 4)}, {"p": (1, 200, 1, 1)}, held)
+    data = rng.normal(size=(8, 3, 4, 4)).astype("f4")
+    compiled = compile_model(proto, "nv_full", calibration=data)
+    (row,) = (row for row in compiled.report["accuracy"] if row["tensor"] == "p")
+    assert row["alone"] < 30 and row["advice"] == "the unit of a softmax is fixed (1/127); fp16 has smaller ones"
+    with pytest.raises(BuildError, match=r"precision of layer p: must be int8 \(the CPU has no int16 softmax\)"):
+        compile_model(proto, "nv_full", calibration=data, precision={"p": "int16"})

@@ -139,6 +139,7 @@ def test_a_bad_txn_line_is_named_by_file_and_number(tmp_path, line, message):
     with pytest.raises(TraceError, match=r"^input\.txn:3: ") as caught:
         parse(tmp_path, f"# one\n\n{line}\n", "input.txn")
     assert message in str(caught.value)
+    assert "'nvdla csb replay'" in str(caught.value)
 
 
 def test_a_missing_trace_is_an_error_of_its_own(tmp_path):

@@ -475,6 +475,7 @@ def named_layers(imported: Imported, precisions: Mapping[str, str]) -> frozenset
             f"{imported.config.name}"
         )
     chosen: set[str] = set()
+    on_cpu = {layer.name for net in imported.networks for layer in net.layers if layer.kind == "softmax"}
     for name, precision in precisions.items():
         if precision not in (Precision.INT8, Precision.INT16):
             raise BuildError(f"precision of layer {name}: must be int16 or int8, got {precision}")
@@ -484,6 +485,8 @@ def named_layers(imported: Imported, precisions: Mapping[str, str]) -> frozenset
                 f"precision: must name a layer on the accelerator of {imported.model.file}, got {name}."
                 f"{f' Did you mean {near}?' if near else ' The report lists them.'}"
             )
+        if precision == Precision.INT16 and (tasks := sorted(layers & on_cpu)):
+            raise BuildError(f"precision of layer {tasks[0]}: must be int8 (the CPU has no int16 softmax), got int16")
         chosen |= layers if precision == Precision.INT16 else set()
     return frozenset(chosen)
 
