@@ -324,6 +324,8 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
     stacks = {}
     for name, array in _known(model, arrays).items():
         shape = model.shapes[name]
+        if array.ndim == 3 and tuple(shape[1:]) in ((1, *array.shape[1:]), (*array.shape[1:], 1)):
+            array = array.reshape(-1, *shape[1:])  # gray pictures without their channel
         array = _in_order(array, shape)
         batch = shape[0] if shape else 1
         if array.shape == shape and array.ndim and batch != 1:

@@ -16,10 +16,10 @@ MEAN, STD = (100.0, 110.0, 120.0), (50.0, 60.0, 70.0)
 OPTIONS = ["--mean", "100,110,120", "--std", "50,60,70"]
 
 
-def model(channels_last):
+def model(channels_last, channels=3):
     """A convolution of a picture; ``channels_last``: behind a Transpose, as exporters of Keras models write it."""
-    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
-    shape = [1, HEIGHT, WIDTH, 3] if channels_last else [1, 3, HEIGHT, WIDTH]
+    weights = np.random.default_rng(0).normal(size=(4, channels, 3, 3)).astype(np.float32)
+    shape = [1, HEIGHT, WIDTH, channels] if channels_last else [1, channels, HEIGHT, WIDTH]
     nodes = [helper.make_node("Transpose", ["data"], ["planes"], perm=[0, 3, 1, 2])] if channels_last else []
     nodes.append(helper.make_node("Conv", ["planes" if channels_last else "data", "weights"], ["out"], name="conv"))
     graph = helper.make_graph(
@@ -156,3 +156,14 @@ def test_calibration_arrays_may_have_either_order(folder, tmp_path, name):
     np.save(tmp_path / "one.npy", last[:1].transpose(0, 3, 1, 2))
     words = ["compile", folder / f"{name}.onnx", "--calibrate", tmp_path / "one.npy", "-o", tmp_path / "net.nvdla"]
     assert main(list(map(str, words))) == 0
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("count", [1, 5])
+def test_calibration_arrays_of_gray_pictures_need_no_channel(last, count):
+    gray = np.random.default_rng(3).integers(0, 256, (count, HEIGHT, WIDTH), np.uint8)
+    alike = [
+        nvdla.compile(model(last, 1), calibration=array).package
+        for array in (gray, gray[..., None] if last else gray[:, None])
+    ]
+    assert alike[0] == alike[1]
