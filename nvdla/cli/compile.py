@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,7 +259,7 @@ def run(args: argparse.Namespace) -> int:
     document["summary"] = {**compiled.summary, "config_assumed": args.config is None, "files": _files(args, compiled)}
     tell_proof(args, configuration(config))
     if not print_document(document, args):
-        _print_report(document, args)
+        _print_report(document, args, compiled.imported.model.inputs)
     return 0
 
 
@@ -331,7 +331,7 @@ def _print_totals(document: Document) -> None:
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
 
 
-def _print_report(document: Document, args: argparse.Namespace) -> None:
+def _print_report(document: Document, args: argparse.Namespace, inputs: Sequence[str]) -> None:
     """One screen: the summary, the noisiest layers, files and next commands; with ``--nodes`` all nodes first."""
     from nvdla.compiler.frontend.summary import size_text, summary_lines
 
@@ -350,17 +350,18 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
         lost = "" if document["kind"] == "package" else ", without the layer file (names and scales)"
         say(f"note: standard output contains the {document['kind']}{lost}")
         return
-    for line in _next_commands(document, args):
+    for line in _next_commands(document, args, inputs):
         say(line)
 
 
-def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
+def _next_commands(document: Document, args: argparse.Namespace, inputs: Sequence[str]) -> list[str]:
     """Recommended commands, with the names of the written files and of a custom configuration."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     option = f"--{Path(args.model).suffix[1:]}"
     names = f" --class-names {model}" if option == "--tflite" and has_labels(args.model) else ""
     timed = " --host-time measured" if document["host_nodes"] else ""
-    commands = [f"nvdla run {output} --input FILE{names}"]
+    files = "".join(f" --input {shlex.quote(name)}=FILE" for name in inputs) if len(inputs) > 1 else " --input FILE"
+    commands = [f"nvdla run {output}{files}{names}"]
     if not document["summary"]["accelerator_parts"]:
         return ["note: no part runs on the accelerator; --nodes lists the reasons", "Next:", f"  {commands[0]}"]
     conditions = {name: getattr(args, name) for name in ("latency", "bandwidth", "clock")}
@@ -368,7 +369,7 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     commands += [f"nvdla cycles {output}{timed}{' --shared' * args.shared}"]
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
-    commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
+    commands += [f"nvdla compare {output} {against}{files}"] if known else []
     custom = bool(args.config) and args.config not in configurations()
     config = f" --config {shlex.quote(args.config)}" if custom else ""
     return ["Next:", *(f"  {command}{config}" for command in commands)]

@@ -80,6 +80,23 @@ def test_next_commands_work(compiled, nvdla_command, samples):
         assert code == 0, err
 
 
+def test_next_commands_name_several_inputs(tmp_path, nvdla_command):
+    nodes = [node("Add", "a b", "s"), node("Relu", "s", "y")]
+    proto = model(nodes, {"a": (1, 8, 4, 4), "b": (1, 8, 4, 4)}, {"y": (1, 8, 4, 4)}, {})
+    (tmp_path / "sum.onnx").write_bytes(proto.SerializeToString())
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.ones((1, 8, 4, 4), np.float32))
+    words = ("compile", tmp_path / "sum.onnx", "--config", "nv_full", "--precision", "fp16")
+    _, out, _ = nvdla_command(*words, "-o", tmp_path / "sum.nvdla")
+    commands = [line.strip() for line in out.splitlines() if line.startswith("  nvdla ")]
+    assert len(commands) == 3
+    for command in commands:
+        for name in "ab":
+            command = command.replace(f"{name}=FILE", f"{name}={tmp_path / name}.npy")
+        code, _, err = nvdla_command(*command.split()[1:])
+        assert code == 0, err
+
+
 def test_host_nodes_have_their_reason_and_no_frame_rate(package):
     _, compiled = package
     summary = compiled.summary
