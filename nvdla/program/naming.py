@@ -50,6 +50,7 @@ from nvdla.util.files import is_file, parse_json, read_file
 from nvdla.util.yaml import read_yaml
 
 Cube = tuple[int, int, int]
+Limited = dict[str, np.ndarray | None]
 MAX_ELEMENTS = 1 << 24
 """Elements of a tensor whose order differs from the model's."""
 MAX_LISTED = 1 << 16
@@ -275,10 +276,10 @@ class Names:
     ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
     bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
-    since they are bounds of its function or of all that take it. ``operators``: name of a layer -> the operator of its
-    node in the model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer that makes it, where that
-    has another name: in Caffe an output may have the name of a layer whose result was replaced in place. ``macs``:
-    multiplications of the model's nodes; 0 where they are not known."""
+    with the channels, None for all: they are bounds of its function or of all that take it. ``operators``: name of a
+    layer -> the operator of its node in the model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer
+    that makes it, where that has another name: in Caffe an output may have the name of a layer whose result was
+    replaced in place. ``macs``: multiplications of the model's nodes; 0 where they are not known."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -291,7 +292,7 @@ class Names:
     shared: dict[tuple[int, int], list[StoredPlace]] = field(default_factory=dict)
     values: dict[str, ModelValue | None] = field(default_factory=dict)
     inputs: dict[str, ModelValue] = field(default_factory=dict)
-    limited: dict[str, frozenset[str]] = field(default_factory=dict)
+    limited: dict[str, Limited] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     macs: int = 0
@@ -469,7 +470,7 @@ def from_layer_file(data: Document, where: str) -> Names:
         shared,
         values["model"],
         {name: value for name, value in values["inputs"].items() if value is not None},
-        _limited(tensors),
+        {str(name): limited_of(row) for name, row in tensors.items() if isinstance(row, dict)},
         {
             str(layer): str(row.get("op"))
             for row in _mapping(data.get("nodes"), f"{where}: nodes").values()
@@ -481,10 +482,23 @@ def from_layer_file(data: Document, where: str) -> Names:
     )
 
 
-def _limited(tensors: Document) -> dict[str, frozenset[str]]:
-    """The ends of each tensor's range at which nothing is lost."""
-    listed = {str(name): row.get("limited") for name, row in tensors.items() if isinstance(row, dict)}
-    return {name: frozenset(map(str, ends)) for name, ends in listed.items() if isinstance(ends, list)}
+def limited_of(row: Document) -> Limited:
+    """The ends of a tensor's range at which nothing is lost, from its row of a layer file."""
+    whole, some = row.get("limited"), row.get("limited_channels")
+    listed = some.items() if isinstance(some, dict) else ()
+    channels = {str(end): np.array(numbers) for end, numbers in listed if isinstance(numbers, list)}
+    limited: Limited = {end: numbers for end, numbers in channels.items() if numbers.dtype.kind == "i"}
+    return limited | (dict.fromkeys(map(str, whole)) if isinstance(whole, list) else {})
+
+
+def at_limits(limited: Limited, count: int) -> np.ndarray:
+    """Return whether nothing is lost at the lower and the upper end, for each channel (2, count)."""
+    masks = np.zeros((2, count), bool)
+    for mask, end in zip(masks, ("low", "high"), strict=True):
+        if end in limited:
+            channels = limited[end]
+            mask[slice(None) if channels is None else channels[(channels >= 0) & (channels < count)]] = True
+    return masks
 
 
 def _listed(value: object, where: str) -> list[object]:

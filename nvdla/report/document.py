@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ ROOM = 880 << 10
 #: bytes of a single tensor
 MOST = 64 << 10
 BINS = 48
+NO_LIMITS = np.zeros((2, 1), bool)
 
 Row = Document
 
@@ -62,16 +63,14 @@ class Pictures:
         self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
         self._size = size
 
-    def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "", limited: Collection[str] = ()) -> int:
-        """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number.
-
-        With units per channel (``factors`` is in the row then) range, mean and histogram are those of real numbers.
-        """
+    def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "", kept: np.ndarray = NO_LIMITS) -> int:
+        """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number. With
+        units per channel (``factors`` in its row) range, mean and histogram are those of real numbers."""
         if units is not None and units.unsigned and tensor.itemsize == 1:
             tensor, units = tensor.view(np.uint8), replace(units, unsigned=False)
         zero = units.zero if units is not None and tensor.dtype.kind in "iu" else 0
         row: Row = {"what": what, "scale": None if units is None else units.scale, "zero": np.asarray(zero).tolist()}
-        row |= figures(tensor, 0 if np.ndim(zero) else int(zero), limited)
+        row |= figures(tensor, 0 if np.ndim(zero) else int(zero), kept)
         if units is not None and (units.factors is not None or np.ndim(zero)):
             ones = np.ones(tensor.shape[1])
             row["factors"] = (ones if units.factors is None else units.factors).tolist()
@@ -109,16 +108,18 @@ def thinned(cube: np.ndarray, size: int) -> tuple[np.ndarray, int]:
     return np.ascontiguousarray(cube[:channels, ::stride, ::stride]), stride
 
 
-def figures(tensor: np.ndarray, zero: int = 0, limited: Collection[str] = ()) -> Row:
-    """Figures of a tensor (1, C, H, W): ``zero`` stands for 0, and nothing is lost at the ``limited`` ends."""
+def figures(tensor: np.ndarray, zero: int = 0, kept: np.ndarray = NO_LIMITS) -> Row:
+    """Figures of a tensor (1, C, H, W): ``zero`` stands for 0; at ends that are ``kept`` (2, C) nothing is lost."""
     flat = tensor.reshape(-1)
     limits = np.iinfo(tensor.dtype) if tensor.dtype.kind in "iu" else np.finfo(tensor.dtype)
-    ends = [limits.min] * (limits.min != zero and "low" not in limited) + [limits.max] * ("high" not in limited)
+    lost = (tensor == limits.max) & ~kept[1][:, None, None]
+    if limits.min != zero:
+        lost |= (tensor == limits.min) & ~kept[0][:, None, None]
     return {
         "shape": list(tensor.shape[1:]),
         "dtype": str(tensor.dtype),
         "zeros": float((flat == zero).mean()) if flat.size else 0.0,
-        "saturated": float(np.isin(flat, ends).mean()) if flat.size else 0.0,
+        "saturated": float(lost.mean()) if flat.size else 0.0,
         "special": 0 if tensor.dtype.kind in "iu" else int(flat.size - np.isfinite(flat).sum()),
         "dead": int((tensor == zero).all(axis=(0, 2, 3)).sum()),
         **spread(tensor),
@@ -411,8 +412,8 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     wrote = {}
     for seen in view.observations:
         if seen.key in number and seen.part.size:
-            units, ends = seen.units_of_part(names), seen.limited(names)
-            wrote[number[seen.key]] = pictures.add(seen.part, units, seen.layer or "", ends)
+            kept = seen.at_limits(names, True)
+            wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "", kept)
     counted = {
         number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]
         for tensor in examination.tensors

@@ -52,7 +52,9 @@ def pairs(left: Side, right: Side) -> list[Row]:
 
 def layers_of(left: Side, right: Side) -> list[Row]:
     """One row per layer that both sides have, or per group of layers that one of them joins in an operation
-    ("c3+a+r3"): its name, and the numbers of its operations on each side. Empty where a side has no names."""
+    ("c3+a+r3"): its name, and the numbers of its operations on each side. The layers of a pair of operations are one.
+    Empty where a side has no names."""
+    matched = _matched(left, right)
     sides = [[node.layer for node in side.study.operations] for side in (left, right)]
     if not all(map(any, sides)):
         return []
@@ -63,7 +65,10 @@ def layers_of(left: Side, right: Side) -> list[Row]:
             name = lead[name]
         return name
 
-    for layer in filter(None, (*sides[0], *sides[1])):
+    theirs = {node.key: node.layer for node in right.study.operations}
+    both = [(node.layer, theirs[pair]) for node in left.study.operations if (pair := matched.get(node.key))]
+    joined = [f"{mine}+{layer}" for mine, layer in both if mine and layer]
+    for layer in filter(None, (*sides[0], *sides[1], *joined)):
         first, *others = layer.split("+")
         for other in others:
             lead[find(other)] = find(first)

@@ -318,6 +318,23 @@ def test_layers_of_both_sides_are_compared_as_a_whole(tmp_path, nvdla_command):
         assert sum(row["cycles"] or 0 for row in rows) == sum(pair[number] for pair in sums.values())
 
 
+def test_layers_with_other_names_are_compared_as_their_operations_are(samples, tmp_path, nvdla_command):
+    """Files of one model from two exporters: the operations agree, the names do not."""
+    left, right = tmp_path / "a.loadable", tmp_path / "b.loadable"
+    for path in (left, right):
+        path.write_bytes((samples / "lenet.loadable").read_bytes())
+    names = json.loads((samples / "lenet.loadable.layers.json").read_text())
+    (tmp_path / "a.loadable.layers.json").write_text(json.dumps(names))
+    for operation in names["tasks"][0]["operations"]:
+        operation["layer"] = "+".join(f"{part}/other" for part in operation["layer"].split("+"))
+    (tmp_path / "b.loadable.layers.json").write_text(json.dumps(names))
+    assert nvdla_command("report", left, right, "-o", tmp_path / "r.html")[0] == 0
+    document = unpacked((tmp_path / "r.html").read_text(), "document")
+    assert [row["name"] for row in document["layers"]][:2] == ["conv1+relu1", "pool1"]
+    assert all(row["left"] == row["right"] for row in document["layers"])
+    assert sum(len(row["left"]) for row in document["layers"]) == len(document["pairs"])
+
+
 def test_an_index_has_the_cycles_of_its_pages(lenet_path, tmp_path, nvdla_command):
     words = ["report", lenet_path.parent, "-o", tmp_path / "pages", "--latency", 400, "--bandwidth", 1, "--json"]
     row = next(row for row in json.loads(nvdla_command(*words)[1])["loadables"] if row["name"] == lenet_path.name)

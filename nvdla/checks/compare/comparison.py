@@ -15,7 +15,7 @@ from nvdla.checks.compare.metrics import AXES, Difference, compare
 from nvdla.emulator.memory.surfaces import FeatureLayout, Layout
 from nvdla.errors import FormatError, counted, in_file, printable, shape_text
 from nvdla.loadable.reader import UNNAMED
-from nvdla.program.naming import Names, StoredPlace
+from nvdla.program.naming import Names, StoredPlace, at_limits
 from nvdla.program.operation import Key, Keyed, Operation
 from nvdla.program.program import Program
 from nvdla.tensors.real import Units
@@ -109,10 +109,16 @@ class Observation(Keyed):
         """Return the real values of :attr:`part`; None for integers without a scale."""
         return self._units(names, True)
 
+    def _channels(self, of_part: bool) -> np.ndarray | None:
+        """The channels of the network's tensor that :attr:`part` has; None for all."""
+        positions = self.positions if of_part else None
+        if positions is None or self.place is None:
+            return None
+        channels: np.ndarray = positions[:, 0, 0] // math.prod(self.place.shape[1:])
+        return channels
+
     def _units(self, names: Names, of_part: bool) -> Units | None:
-        positions, channels = self.positions if of_part else None, None
-        if positions is not None and self.place is not None:
-            channels = positions[:, 0, 0] // math.prod(self.place.shape[1:])
+        channels = self._channels(of_part)
         units = names.units(self.layer if self.place is None else self.place.tensor, self.dtype, channels)
         count = (self.part if of_part else self.tensor).shape[1]
         fits = units is None or units.factors is None or len(units.factors) == count
@@ -123,10 +129,14 @@ class Observation(Keyed):
         units = self.units_of_part(names)
         return 0 if units is None else int(units.zero)
 
-    def limited(self, names: Names) -> frozenset[str]:
-        """The ends of the type, "low" and "high", at which nothing is lost."""
+    def at_limits(self, names: Names, of_part: bool) -> np.ndarray:
+        """Return whether nothing is lost at the lower and the upper end of the type, for each channel of :attr:`part`
+        or of :attr:`tensor` (2, C)."""
         tensor = names.tensor(self.layer) if self.place is None else self.place.tensor
-        return names.limited.get(tensor or "", frozenset())
+        limited, channels = names.limited.get(tensor or "", {}), self._channels(of_part)
+        if channels is None or self.place is None:
+            return at_limits(limited, (self.part if of_part else self.tensor).shape[1])
+        return at_limits(limited, self.place.shape[0])[:, channels]
 
     @property
     def is_intermediate(self) -> bool:

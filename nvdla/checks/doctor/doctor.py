@@ -34,8 +34,8 @@ MOST_CHANNELS = 64
 @dataclass
 class TensorHealth:
     """A tensor of the network over all runs, or one operation's output where more is not known. Integers are counted
-    value by value, fp16 bit pattern by bit pattern. ``zero``: the element that stands for 0. ``limited``: ends of the
-    type, "low" and "high", at which nothing is lost."""
+    value by value, fp16 bit pattern by bit pattern. ``zero``: the element that stands for 0. ``limited``: whether
+    nothing is lost at the lower and the upper end of the type, of each channel (2, C). ``ends``: elements there."""
 
     task: int
     index: int
@@ -45,11 +45,12 @@ class TensorHealth:
     dtype: np.dtype
     shape: tuple[int, ...]
     zero: int = 0
-    limited: frozenset[str] = frozenset()
+    limited: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), bool), repr=False)
     runs: int = 0
     counts: np.ndarray | None = field(default=None, repr=False)
     channel_low: np.ndarray | None = field(default=None, repr=False)
     channel_high: np.ndarray | None = field(default=None, repr=False)
+    ends: np.ndarray | int = field(default=0, repr=False)
     statistics: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -64,7 +65,7 @@ class TensorHealth:
             observation.dtype,
             observation.tensor.shape,
             observation.zero(names),
-            observation.limited(names),
+            observation.at_limits(names, observation.is_part),
         )
 
     def add(self, observation: Observation) -> None:
@@ -79,6 +80,7 @@ class TensorHealth:
             self.counts = self.counts + counts
             self.channel_low = np.minimum(self.channel_low, low)
             self.channel_high = np.maximum(self.channel_high, high)
+        self.ends = self.ends + np.array([(tensor == end).sum(axis=(0, 2, 3)) for end in self.limits])
         self.runs += 1
         for name, value in observation.statistics.items():
             self.statistics[name] = self.statistics.get(name, 0) + value
@@ -123,9 +125,8 @@ class TensorHealth:
     def saturated(self) -> float:
         """The share of elements at the ends of the type, but for ends at which nothing is lost. The lower one is such
         an end where it stands for 0: there a ReLU ends."""
-        low, high = self.limits
-        lower = 0.0 if low == self.zero or "low" in self.limited else self.share_of(low)
-        return lower + (0.0 if "high" in self.limited else self.share_of(high))
+        lost = ~self.limited & (np.array(self.limits) != self.zero)[:, None]
+        return float(np.sum(self.ends * lost)) / max(self.elements, 1)
 
     @property
     def room(self) -> float:

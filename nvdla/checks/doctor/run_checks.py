@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,16 +28,19 @@ OUT_OF_RANGE = 0.01
 FLAT = 4
 
 
-def _computes(health: TensorHealth) -> bool:
+def _computes(subject: Operation, health: TensorHealth) -> bool:
     """Check whether the operation makes new numbers, enough of them to judge: pooling and Rubik only forward what was
-    there
-    before them."""
+    there before them, and one position that is spread over a map gives the same number everywhere."""
+    if subject.type == OpType.PDP:
+        source = subject.surface.src_data
+        if source.width * source.height == 1 and math.prod(health.shape[2:]) > 1:
+            return False
     return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
 
 
-def _saturated(health: TensorHealth) -> float:
+def _saturated(subject: Operation, health: TensorHealth) -> float:
     """The share of its integers that saturate at the ends of their type; 0 if there are too few to judge."""
-    if not _computes(health) or health.dtype.kind != "i":
+    if not _computes(subject, health) or health.dtype.kind != "i":
         return 0.0
     return health.saturated if round(health.saturated * health.elements) > FEW else 0.0
 
@@ -59,7 +63,7 @@ def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
     """Less than 10 % of a tensor's integers are at the ends of their type. Tensors with fewer than 64 elements in all
     runs are not judged."""
     for subject, health in context.measured():
-        if _saturated(health) > MANY:
+        if _saturated(subject, health) > MANY:
             yield subject, _reason(health)
 
 
@@ -73,7 +77,7 @@ def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
     """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many.
     Tensors with fewer than 64 elements, or with at most 5 at the ends, in all runs are not judged: add images."""
     for subject, health in context.measured():
-        if SOME < _saturated(health) <= MANY:
+        if SOME < _saturated(subject, health) <= MANY:
             yield subject, _reason(health)
 
 
@@ -89,17 +93,17 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
     for subject, health in context.measured():
         low, high = health.range
         peak = max(health.zero - low, high - health.zero)
-        if _computes(health) and health.dtype == np.int8 and 0 < 4 * peak < health.room:
+        if _computes(subject, health) and health.dtype == np.int8 and 0 < 4 * peak < health.room:
             smaller = health.room / peak
             yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
 
 
-def _has_channels(context: CheckContext, health: TensorHealth) -> bool:
+def _has_channels(context: CheckContext, subject: Operation, health: TensorHealth) -> bool:
     """Check whether the channels can be judged: enough elements of each, and new ones. A convolution that the compiler
     made, such as for a Concat, copies channels next to zeros."""
     written = (context.by_place.get((health.task, index)) for index in health.taken_from)
     is_made = any(item is not None and item.type == OpType.CONV and not context.is_trained(item) for item in written)
-    return _computes(health) and health.per_channel >= ENOUGH and not is_made
+    return _computes(subject, health) and health.per_channel >= ENOUGH and not is_made
 
 
 def _copies_constant(context: CheckContext, subject: Operation) -> bool:
@@ -120,7 +124,7 @@ def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in context.measured():
         is_zero = health.range == (health.zero, health.zero) and not health.special
-        if _computes(health) and is_zero and not _copies_constant(context, subject):
+        if _computes(subject, health) and is_zero and not _copies_constant(context, subject):
             yield subject, f"all {health.elements} elements of {counted(health.runs, 'run')} are zero"
 
 
@@ -134,7 +138,7 @@ def channels_are_alive(context: CheckContext) -> Iterator[Said]:
     """No channel is zero everywhere, in all runs. Only channels with at least 64 elements count."""
     for subject, health in context.measured():
         dead = health.dead
-        if dead and len(dead) < health.shape[1] and _has_channels(context, health):
+        if dead and len(dead) < health.shape[1] and _has_channels(context, subject, health):
             yield subject, f"{len(dead)} of {health.shape[1]} channels always zero: {some(dead)}"
 
 
@@ -148,7 +152,7 @@ def channels_change(context: CheckContext) -> Iterator[Said]:
     """No channel has the same value everywhere. Only channels with at least 64 elements count."""
     for subject, health in context.measured():
         constant = health.constant
-        if constant and _has_channels(context, health):
+        if constant and _has_channels(context, subject, health):
             yield subject, f"{len(constant)} of {health.shape[1]} channels never changed: {some(constant)}"
 
 
@@ -161,7 +165,7 @@ def lookups_stay_in_range(context: CheckContext) -> Iterator[Said]:
         under = counts.get("lut_uflow", counts.get("lut_underflow", 0))
         over = counts.get("lut_oflow", counts.get("lut_overflow", 0))
         total = under + over + sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
-        if subject.lut is None or not total or health.limited == {"low", "high"}:
+        if subject.lut is None or not total or health.limited.all():
             continue
         goes_on_below, goes_on_above = _flat_ends(subject)
         under, over = under * (not goes_on_below), over * (not goes_on_above)
@@ -200,7 +204,7 @@ def fp16_values_do_not_overflow(context: CheckContext) -> Iterator[Said]:
     """No fp16 element is at the end of its range, where NVDLA saturates."""
     for subject, health in context.measured():
         low, high = health.limits
-        if health.dtype.kind == "f" and _computes(health) and (health.share_of(low) or health.share_of(high)):
+        if health.dtype.kind == "f" and _computes(subject, health) and (health.share_of(low) or health.share_of(high)):
             yield subject, f"{health.saturated:.2%} of {health.elements} elements are {low:g} or {high:g}"
 
 

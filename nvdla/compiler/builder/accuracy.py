@@ -19,6 +19,7 @@ from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surfa
 from nvdla.compiler.builder.layers import Group, NetworkTensor
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
+from nvdla.program.naming import at_limits, limited_of
 from nvdla.tensors.real import Units, decibels
 from nvdla.util.precision import Precision
 
@@ -200,7 +201,7 @@ def accuracy(
         for group in groups:
             name = group.output.name
             if name in values:
-                limited = set(built.sidecar["tensors"][name].get("limited", ()))
+                limited = at_limits(limited_of(built.sidecar["tensors"][name]), group.output.shape[0])
                 _add(sums[name], program, group, values, factors.get(name), chain, alone, limited)
     convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
     names = {group.output.name: group.name for group in groups}
@@ -272,14 +273,15 @@ def _add(
     factors: np.ndarray | None,
     chain: reference.ReferenceMemory,
     alone: _Alone,
-    limited: Set[str],
+    limited: np.ndarray,
 ) -> None:
     surface = program.tensors[group.output.name]
     units = Units(surface.scale, surface.zero, factors)
     exact = np.asarray(values[group.output.name][0], np.float64)
-    if limited:  # nothing is lost there
+    if limited.any():  # nothing is lost there
         low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
-        exact = np.clip(exact, low if "low" in limited else -np.inf, high if "high" in limited else np.inf)
+        lowest, highest = np.where(limited[0], low, -np.inf), np.where(limited[1], high, np.inf)
+        exact = np.clip(exact, lowest[:, None, None], highest[:, None, None])
     real = Units(factors=factors).real(exact)
     together, single = chain.load(surface), alone.run(group, values)
     computed = units.real(together)

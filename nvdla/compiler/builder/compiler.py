@@ -41,6 +41,7 @@ from nvdla.compiler.builder.ir import (
     writes,
 )
 from nvdla.compiler.builder.layer_types import limited_ends
+from nvdla.compiler.builder.layers import Ends
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
@@ -179,7 +180,7 @@ def describe(
                 "shape": list(surface.shape),
                 "precision": str(surface.precision),
                 **({"zero_point": surface.zero} if surface.zero else {}),
-                **({"limited": limited[name]} if limited.get(name) else {}),
+                **limited.get(name, {}),
             }
             for name, surface in program.tensors.items()
         },
@@ -191,19 +192,22 @@ def describe(
     }
 
 
-def _limited(network: Network, program: LoweredProgram) -> dict[str, list[str]]:
-    """The ends of the ranges of integer tensors at which nothing is lost, by name."""
+def _limited(network: Network, program: LoweredProgram) -> dict[str, Document]:
+    """The ends of the ranges of integer tensors at which nothing is lost, in all channels or in some, by name."""
     ranges = {}
     for name, surface in program.tensors.items():
         if surface.precision in LARGEST:
             low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
             ranges[name] = float(low), float(high), surface.scale
-    ends, known = set(network.outputs), dict[int, tuple[float, float]]()
-    limited = {}
+    ends, known = set(network.outputs), dict[int, Ends]()
+    limited = dict[str, Document]()
     for name in ranges:
         tensor = network.layer(name).output
         takers = [] if tensor in ends else network.consumers(tensor)
-        limited[name] = limited_ends(tensor, takers, ranges, known)
+        limits = limited_ends(tensor, takers, ranges, known)
+        whole = [end for end, channels in limits.items() if channels is None]
+        some = {end: channels for end, channels in limits.items() if channels is not None}
+        limited[name] = {**({"limited": whole} if whole else {}), **({"limited_channels": some} if some else {})}
     return limited
 
 

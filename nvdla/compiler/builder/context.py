@@ -22,7 +22,7 @@ from nvdla.compiler.builder.ir import (
     Stage,
     Surface,
 )
-from nvdla.compiler.builder.layers import ConvSettings, Group, KernelSettings, Layer, NetworkTensor
+from nvdla.compiler.builder.layers import ConvSettings, Ends, Group, KernelSettings, Layer, NetworkTensor
 from nvdla.compiler.builder.quantization import (
     LARGEST,
     Calibration,
@@ -140,7 +140,7 @@ class Lowering:
         self.precisions: dict[str, str] = {}
         self.scales: dict[str, float] = {}
         self.zeros: dict[str, int] = {}
-        self.bounds: dict[float, dict[int, tuple[float, float]]] = {}
+        self.bounds: dict[float, dict[int, Ends]] = {}
         self.places: dict[str, Surface] = {}
         self.converters: dict[str, PixelConverter] = {}
         self.claimed: dict[str, Group] = {}

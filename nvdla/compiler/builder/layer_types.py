@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nvdla.compiler.builder.context import Lowering
-from nvdla.compiler.builder.layers import Group, Layer, LayerSettings, NetworkTensor, PadSettings, Shape
+from nvdla.compiler.builder.layers import (
+    Ends,
+    Group,
+    Layer,
+    LayerSettings,
+    NetworkTensor,
+    PadSettings,
+    ScaleSettings,
+    Shape,
+)
 from nvdla.errors import BuildError
 from nvdla.util.registry import modules_of
 
@@ -71,9 +80,9 @@ class LayerType(ABC):
         """Return the scale of the result that the layer itself sets, independent of calibration, or None."""
         return None
 
-    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float | np.ndarray]:
         """(lowest, highest) number that the result can have for inputs up to ``largest`` in magnitude, which may be
-        infinite; infinite where it may be any. Layers that keep the scale, or stay
+        infinite; infinite where it may be any. The highest may be one per channel. Layers that keep the scale, or stay
         within the range, of their inputs return the limits of the inputs."""
         return bounds_of(layer, largest, {})
 
@@ -104,27 +113,51 @@ def layer_type(kind: str) -> LayerType:
     return layer_types()[kind]
 
 
-def bounds_of(layer: Layer, largest: float, known: dict[int, tuple[float, float]]) -> tuple[float, float]:
-    """The least and the most of what a layer gives; an input of the network may be any number. ``known``: those found
-    so far for the same ``largest``, by layer (identity)."""
+def bounds_of(layer: Layer, largest: float, known: dict[int, Ends]) -> tuple[float, float]:
+    """The least and the most of what a layer gives; an input of the network may be any number. ``known``: those of
+    channels found so far for the same ``largest``, by layer (identity)."""
+    low, high = _channel_bounds(layer, largest, known)
+    return float(np.min(low)), float(np.max(high))
+
+
+def _channel_bounds(layer: Layer, largest: float, known: dict[int, Ends]) -> Ends:
     waiting = [layer]
     while waiting:
         current = waiting[-1]
-        sources = [tensor.producer for tensor in current.inputs] if _passes(current) else []
+        is_scaled = current.kind == "scale" and largest == np.inf
+        sources = [tensor.producer for tensor in current.inputs] if is_scaled or _passes(current) else []
         missing = [source for source in sources if id(source) not in known]
         if missing:
             waiting += missing
             continue
-        if sources:
-            border = current.settings.value if isinstance(current.settings, PadSettings) else 0.0
-            ends = [(border, border), *(known[id(source)] for source in sources)]
-            known[id(current)] = min(low for low, _ in ends), max(high for _, high in ends)
+        if is_scaled:
+            known[id(current)] = _scaled(current, known[id(sources[0])])
+        elif sources:
+            known[id(current)] = _within(current, [known[id(source)] for source in sources])
         elif current.kind == "input" or _passes(current) or not _has_bounds(current):
-            known[id(current)] = -np.inf, np.inf
+            known[id(current)] = np.array(-np.inf), np.array(np.inf)
         else:
-            known[id(current)] = layer_type(current.kind).bounds(current, largest)
+            low, high = layer_type(current.kind).bounds(current, largest)
+            known[id(current)] = np.asarray(low), np.asarray(high)
         waiting.pop()
     return known[id(layer)]
+
+
+def _scaled(layer: Layer, ends: Ends) -> Ends:
+    """The bounds of ``factors * x + bias``; a factor 0 gives the bias for any number."""
+    settings = ScaleSettings.of(layer)
+    with np.errstate(invalid="ignore"):
+        first, second = (np.where(settings.factors == 0, 0.0, settings.factors * end) + settings.bias for end in ends)
+    return np.minimum(first, second), np.maximum(first, second)
+
+
+def _within(layer: Layer, sources: list[Ends]) -> Ends:
+    """The bounds of a layer whose result is within the range of its inputs, and a border."""
+    if not layer_type(layer.kind).each_channel_alone:
+        sources = [(np.min(low), np.max(high)) for low, high in sources]
+    border = np.array(layer.settings.value if isinstance(layer.settings, PadSettings) else 0.0)
+    lows, highs = zip((border, border), *sources, strict=True)
+    return reduce(np.minimum, lows), reduce(np.maximum, highs)
 
 
 _BEYOND = np.array([0.0, 0.1, 1.0, 10.0, 1e3, 1e6])
@@ -135,9 +168,12 @@ Ranges = Mapping[str, tuple[float, float, float]]
 
 
 def limited_ends(
-    tensor: NetworkTensor, takers: list[Layer], ranges: Ranges, known: dict[int, tuple[float, float]]
-) -> list[str]:
-    """Return the ends of a tensor's range, "low" and "high", at which nothing is lost.
+    tensor: NetworkTensor,
+    takers: list[Layer],
+    ranges: Ranges,
+    known: dict[int, Ends],
+) -> dict[str, list[int] | None]:
+    """Return the ends of a tensor's range, "low" and "high", at which nothing is lost: the channels, None for all.
 
     There its function has its own bound, such as the 6 of a ReLU6, or all functions that take it stay as they are.
 
@@ -148,16 +184,18 @@ def limited_ends(
         known: As of :func:`bounds_of`, for an infinite input.
     """
     low, high, unit = ranges[tensor.name]
-    least, most = bounds_of(tensor.producer, np.inf, known)
+    least, most = _channel_bounds(tensor.producer, np.inf, known)
     ends = {
         "low": (low - (high - low) * _BEYOND, least >= low - unit / 2),
         "high": (high + (high - low) * _BEYOND, most <= high + unit / 2),
     }
-    return [
-        name
-        for name, (numbers, is_bound) in ends.items()
-        if is_bound or (takers and all(_stays(layer, numbers, ranges) for layer in takers))
-    ]
+    limited: dict[str, list[int] | None] = {}
+    for name, (numbers, are_bounds) in ends.items():
+        if np.all(are_bounds) or (takers and all(_stays(layer, numbers, ranges) for layer in takers)):
+            limited[name] = None
+        elif np.any(are_bounds):
+            limited[name] = np.flatnonzero(are_bounds).tolist()
+    return limited
 
 
 def _stays(layer: Layer, numbers: np.ndarray, ranges: Ranges) -> bool:

@@ -91,6 +91,9 @@ class NetworkTensor:
         return f"{self.name} {'x'.join(map(str, self.shape))}"
 
 
+Ends = tuple[np.ndarray, np.ndarray]
+"""Least and most number of each channel, (C,), or of all, ()."""
+
 S = TypeVar("S", bound="LayerSettings")
 
 
@@ -151,6 +154,14 @@ class ClipSettings(LayerSettings):
     """Limits; ``high`` is a number or one per channel, (channels,)."""
 
     low: float
+    high: float | np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ReluSettings(LayerSettings):
+    """``high``: limit that the range of the result implies, a number or one per channel, (channels,); infinite where
+    there is none. The layer does not apply it."""
+
     high: float | np.ndarray
 
 

@@ -15,6 +15,7 @@ Shapes and arguments are checked here; what one hardware configuration can do is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
@@ -295,14 +296,15 @@ class Network:
         shift = -mean * factors + numbers_of(name, "beta", beta, channels)
         return self.scale(name, source, factors, shift)
 
-    def relu(self, name: str, source: NetworkTensor) -> NetworkTensor:
+    def relu(self, name: str, source: NetworkTensor, high: float = math.inf) -> NetworkTensor:
         """Add ``max(x, 0)``.
 
         Args:
             name: Name of the layer, unique in the network; also the name of its output.
             source: Input tensor (channels, height, width).
+            high: Limit that the range of the result implies, such as the 6 of a ReLU6: at that end nothing is lost.
         """
-        return self.add_layer("relu", name, [source])
+        return self.add_layer("relu", name, [source], high=high)
 
     def prelu(self, name: str, source: NetworkTensor, slopes: np.ndarray | float) -> NetworkTensor:
         """Add a PReLU: ``x`` if positive, else ``slope * x``.

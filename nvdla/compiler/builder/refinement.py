@@ -25,7 +25,16 @@ from nvdla.compiler.builder.calibration import Statistics, check_method, gather
 from nvdla.compiler.builder.floating import convolve_groups, evaluate, expand_groups, pad, windows
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
-from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
+from nvdla.compiler.builder.layers import (
+    ClipSettings,
+    ConvSettings,
+    Ends,
+    Group,
+    KernelSettings,
+    Layer,
+    ReluSettings,
+    ScaleSettings,
+)
 from nvdla.compiler.builder.lower.elementwise import LEVELS, worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
 from nvdla.compiler.builder.network import Network
@@ -432,7 +441,7 @@ def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str
                 **_scaled(layer, factors[layer.inputs[0].name], out),
             }
         for member in (layer, group.activation):
-            if member is not None and isinstance(member.settings, ClipSettings) and np.any(out != 1):
+            if member is not None and isinstance(member.settings, ClipSettings | ReluSettings) and np.any(out != 1):
                 changes[member.name] = {"high": np.broadcast_to(member.settings.high, out.shape) / out}
     return changes
 
@@ -608,7 +617,7 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
     input is a copy of it, with its scale.
     """
     ends_by_name = {}
-    inputs, seen = set(network.inputs), dict[int, tuple[float, float]]()
+    inputs, seen = set(network.inputs), dict[int, Ends]()
     computed = [output for output in network.outputs if output not in inputs]
     for tensor in (output for output in computed if output.name in statistics):
         bounds = bounds_of(tensor.producer, np.inf, seen)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.pages import page_module
+from support.tflite_writer import FlatWriter
 
 import nvdla
 from nvdla.checks.compare.comparison import Observation
@@ -15,6 +16,7 @@ from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
 from nvdla.checks.doctor.run_checks import outputs_hardly_saturate
 from nvdla.cli.doctor import bars
 from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.loadable.descriptors.enums import OpType
 from nvdla.program.naming import Names, from_sidecar
 
 
@@ -322,7 +324,7 @@ def test_few_elements_at_the_ends_are_no_saturation(elements, at_ends, is_found)
     health = TensorHealth.of(observation(tensor[:, :4]), Names())
     for part in np.split(tensor, elements // 64, axis=1):
         health.add(observation(part))
-    context = SimpleNamespace(measured=lambda: [(SimpleNamespace(op=None, lut=None), health)])
+    context = SimpleNamespace(measured=lambda: [(SimpleNamespace(op=None, lut=None, type=OpType.SDP), health)])
     assert bool([*outputs_hardly_saturate(context)]) == is_found
 
 
@@ -357,13 +359,83 @@ def test_results_at_the_bounds_of_their_function_do_not_saturate(name, config, t
     compiled = nvdla.compile(net, config, calibration=samples)
     compiled.save(str(tmp_path / "net.loadable"))
     net, names = nvdla.load(tmp_path / "net.loadable"), from_sidecar(tmp_path / "net.loadable")
-    assert names.limited["y"] == ends
+    assert set(names.limited["y"]) == ends
     report = examine(net, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
     assert not {each.rule for each in report.findings} & RANGE_RULES, report.findings
     # The same elements without the knowledge of the bounds. Those of the tangent end at 126.
     unknown = replace(names, limited={})
     report = examine(net, names=unknown, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
     assert name == "Tanh" or {each.rule for each in report.findings} & RANGE_RULES
+
+
+def _findings(compiled, samples, folder, known=True):
+    """Rules of findings of a run of the first sample; without ``known`` as if the layer file stated no bounds."""
+    compiled.save(folder / "net.loadable")
+    net, names = nvdla.load(folder / "net.loadable"), from_sidecar(folder / "net.loadable")
+    names = names if known else replace(names, limited={})
+    report = examine(net, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
+    return {finding.rule for finding in report.findings}
+
+
+def test_channels_at_the_six_of_a_relu6_do_not_saturate_where_channels_are_equalized(tmp_path):
+    """An equalized channel that reaches 6 is at the end of the range; those of other channels reach less."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(16)
+    sizes = rng.uniform(0.5, 6, 8).astype("f4")[:, None, None, None]
+    constants = {"a": rng.normal(size=(8, 3, 3, 3)).astype("f4") * sizes / 2, "low": np.float32(0)}
+    constants |= {"b": rng.normal(size=(8, 8, 1, 1)).astype("f4"), "six": np.float32(6)}
+    nodes = [node("Conv", "x a", "c"), node("Clip", "c low six", "f"), node("Conv", "f b", "y")]
+    samples = rng.normal(size=(4, 3, 16, 16)).astype("f4")
+    network = model(nodes, {"x": (1, 3, 16, 16)}, {"y": None}, constants)
+    compiled = nvdla.compile(network, "nv_small", calibration=samples)
+    row = compiled.parts[0].built.sidecar["tensors"]["f"]
+    assert row["limited"] == ["low"] and 0 < len(row["limited_channels"]["high"]) < 8
+    assert not _findings(compiled, samples, tmp_path) & RANGE_RULES
+    assert _findings(compiled, samples, tmp_path, known=False) & RANGE_RULES
+
+
+def test_a_gate_at_its_bound_that_is_spread_over_a_map_is_no_finding(tmp_path):
+    """Squeeze and excite with a hard sigmoid: all positions of a channel are multiplied by one number, often by 1."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": 20 * rng.normal(size=(16, 3, 1, 1)).astype("f4"),
+        "k": rng.normal(size=(16, 3, 3, 3)).astype("f4"),
+    }
+    constants |= {"low": np.float32(0), "six": np.float32(6), "sixth": np.float32(1 / 6), "three": np.float32(3)}
+    nodes = [node("GlobalAveragePool", "x", "m"), node("Conv", "m w", "e"), node("Add", "e three", "h")]
+    nodes += [node("Clip", "h low six", "r"), node("Mul", "r sixth", "g")]
+    nodes += [node("Conv", "x k", "c"), node("Mul", "c g", "y")]
+    samples = rng.normal(size=(6, 3, 18, 18)).astype("f4") + 0.5
+    compiled = nvdla.compile(
+        model(nodes, {"x": (1, 3, 18, 18)}, {"y": None}, constants), "nv_small", calibration=samples
+    )
+    (limited,) = [row["limited"] for name, row in compiled.parts[0].built.sidecar["tensors"].items() if name == "g"]
+    assert limited == ["low", "high"]
+    assert not _findings(compiled, samples, tmp_path) & (RANGE_RULES | {"channels-change"})
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_the_six_of_a_fused_relu6_in_a_tflite_file_is_no_saturation(kind, tmp_path):
+    """Its quantized range ends there, so the converter leaves the limit out."""
+    pytest.importorskip("onnxruntime")
+    rng, point = np.random.default_rng(0), np.iinfo(kind).min
+    writer = FlatWriter()
+    writer.tensor((1, 16, 16, 3), kind, 0.02, point + 128, name="x")
+    writer.constant(rng.integers(-127, 128, (8, 3, 3, 3)).astype("i1"), 0.05)
+    writer.constant(np.zeros(8, "i4"), 0.001)
+    writer.tensor((1, 16, 16, 8), kind, 6 / 255, point, name="y")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=0, stride_w=1, stride_h=1, fused_activation_function=3)
+    compiled = nvdla.compile(writer.model([0], [3]), "nv_small")
+    (row,) = [row for name, row in compiled.parts[0].built.sidecar["tensors"].items() if name == "y"]
+    assert row["limited"] == ["low", "high"]
+    samples = rng.normal(size=(1, 16, 16, 3)).astype("f4")
+    assert not _findings(compiled, samples, tmp_path) & RANGE_RULES
+    assert _findings(compiled, samples, tmp_path, known=False) & RANGE_RULES
 
 
 def test_image_kernels_of_this_toolkit_have_their_weights(tmp_path):

@@ -22,6 +22,7 @@ from nvdla.compiler.builder.layers import (
     Layer,
     LayerSettings,
     PreluSettings,
+    ReluSettings,
     ScaleSettings,
     Shape,
     column,
@@ -88,6 +89,10 @@ class ReluLayer(LayerType):
     kind = "relu"
     each_channel_alone = zero_points = True
 
+    def parse(self, name: str, shapes: list[Shape], given: Given) -> ReluSettings:
+        """Return the limit."""
+        return ReluSettings(given.get("high", np.inf))
+
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
         """max(x, 0)."""
         return np.maximum(inputs[0], 0.0)
@@ -96,9 +101,9 @@ class ReluLayer(LayerType):
         """The SDP's own ReLU."""
         alone(lowering, group, from_zero(lowering, group, Stage(relu=True)))
 
-    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
-        """0 and the input's."""
-        return 0.0, largest
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float | np.ndarray]:
+        """0, and the limit or the input's."""
+        return 0.0, np.minimum(ReluSettings.of(layer).high, largest)
 
 
 class PreluLayer(LayerType):
@@ -159,11 +164,11 @@ class ClipLayer(LayerType):
         low, high = (number_or_channels(limit) for limit in limits)
         alone(lowering, group, Stage("max", low), Stage("min", high), source.zero)
 
-    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float | np.ndarray]:
         """The limits; infinite where a limit is beyond every number of the accelerator."""
         limits = ClipSettings.of(layer)
-        low, high = limits.low, float(np.max(limits.high))
-        return (low if low > -UNLIMITED else -np.inf), (high if high < UNLIMITED else np.inf)
+        low, high = limits.low, np.asarray(limits.high)
+        return (low if low > -UNLIMITED else -np.inf), np.where(high < UNLIMITED, high, np.inf)
 
 
 def _elements(limits: list[np.ndarray], source: Surface, target: Surface) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ from nvdla.compiler.frontend.operators.functions import (
     table,
 )
 from nvdla.compiler.frontend.operators.registry import operator
+from nvdla.compiler.frontend.tflite.graph import LIMIT_KEY
 from nvdla.util.precision import Precision
 
 LARGE = 3.0e38
@@ -30,7 +31,8 @@ def relu(graph: Graph, node: Node) -> GraphValue:
     function = lambda x: np.maximum(x, 0.0)  # noqa: E731
     if is_table(source):
         return table(graph, node, source, function)
-    result = graph.network.relu(graph.label(node), graph.flat(source))
+    limits = [float(entry.value) for entry in node.proto.metadata_props if entry.key == LIMIT_KEY]
+    result = graph.network.relu(graph.label(node), graph.flat(source), *limits[:1])
     graph.tensors[result.name] = node.outputs[0]
     return keep(node, moved(node, source, result), source, function)
 

@@ -22,7 +22,7 @@ import numpy as np
 from nvdla.compiler.builder.accuracy import LayerAccuracy
 from nvdla.compiler.builder.floating import evaluate
 from nvdla.compiler.builder.groups import group_layers
-from nvdla.compiler.builder.layer_types import layer_type
+from nvdla.compiler.builder.layer_types import bounds_of
 from nvdla.compiler.builder.quantization import LARGEST, Calibration
 from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
 from nvdla.compiler.frontend.isolation import reads, run_session
@@ -493,7 +493,7 @@ def weak_channels(part: Part, rows: Iterable[LayerAccuracy]) -> list[str]:
             sum(channels.count for channels in row.channels),
         )
         layer = part.layers.layer(row.tensor)
-        if weak and (weak_total == total or np.max(np.abs(layer_type(layer.kind).bounds(layer, np.inf))) > 1):
+        if weak and (weak_total == total or max(map(abs, bounds_of(layer, np.inf, {}))) > 1):
             notes.append(
                 f"output {values[row.tensor]}: {weak_total} of {total} channels ({', '.join(weak)}) stay below two "
                 f"{row.precision} units of {row.scale:.3g} in the calibration data: they lose their meaning"

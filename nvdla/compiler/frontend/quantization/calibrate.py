@@ -24,7 +24,7 @@ from nvdla.compiler.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.compiler.builder.accuracy import ChannelRanges
 from nvdla.compiler.builder.compiler import Built
 from nvdla.compiler.builder.groups import group_layers, is_sum
-from nvdla.compiler.builder.layer_types import layer_type, own_scale
+from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
 from nvdla.compiler.builder.refinement import divided
@@ -374,7 +374,7 @@ def _bound_results(network: Network, magnitudes: dict[str, float]) -> None:
             scale = ScaleSettings.of(layer)
             largest = float(np.max(np.abs(scale.factors) * magnitudes[source] + np.abs(scale.bias)))
         else:
-            largest = max(np.abs(layer_type(layer.kind).bounds(layer, magnitudes[source])))
+            largest = max(map(abs, bounds_of(layer, magnitudes[source], {})))
         if np.isfinite(largest):
             magnitudes[group.output.name] = float(largest) or 1.0
         _within([group], magnitudes)

@@ -31,6 +31,8 @@ FILE, ONNX = "file", "onnx"
 TO_ONNX, TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 #: property of a node that must run on the host: why
 HOST_KEY = "nvdla.host"
+#: metadata of a Relu: the limit that the range of its result implies
+LIMIT_KEY = "nvdla.limit"
 #: property of a model: mean and standard deviation of the pixels of its input, as JSON
 NORMALIZATION_KEY = "nvdla.normalization"
 #: elements of one constant that is computed while the model is read

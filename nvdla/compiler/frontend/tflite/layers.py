@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.compiler.frontend.tflite.graph import ONNX, FlatConverter, UnsupportedError, converts
+from nvdla.compiler.frontend.tflite.graph import LIMIT_KEY, ONNX, FlatConverter, UnsupportedError, converts
 from nvdla.compiler.frontend.tflite.reader import FlatOperator
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
@@ -22,12 +22,16 @@ def limited(c: FlatConverter, value: str, low: float, high: float, out: int) -> 
     """A value within limits; without those that the quantization of the result has already."""
     least, greatest = c.ends(out)
     half = (greatest - least) / 510 if math.isfinite(greatest) else 0.0
+    implied = high
     if greatest <= high + half:
         high = math.inf
     if least >= low - half and low < 0:
         low = -math.inf
     if low == 0 and high == math.inf:
-        return c.node("Relu", [value], c.name(out))
+        result = c.node("Relu", [value], c.name(out))
+        if math.isfinite(implied):
+            c.nodes[-1].metadata_props.add(key=LIMIT_KEY, value=str(implied))
+        return result
     if low == -math.inf and high == math.inf:
         return value
     limits = [c.constant(np.float32(end)) if math.isfinite(end) else "" for end in (low, high)]
