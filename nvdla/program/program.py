@@ -39,7 +39,7 @@ from nvdla.program.naming import compiled_for, shortened
 from nvdla.program.operation import Key, Operation
 from nvdla.util.arguments import by_annotations
 from nvdla.util.precision import Precision
-from nvdla.util.rounding import ceil_div
+from nvdla.util.rounding import align, ceil_div
 
 #: engine -> the next engine, which can take its results on the fly
 CONSUMERS = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
@@ -119,7 +119,7 @@ class Needs:
     precisions: set[str] = field(default_factory=set)
     features: dict[str, str] = field(default_factory=dict)
     weights: dict[int, str] = field(default_factory=dict)  # sizes of weights, not all of which nv_full can fetch
-    slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
+    slices: list[tuple[int, int]] = field(default_factory=list)  # (bytes of a line of all channels, entry_per_slice)
 
 
 @by_annotations
@@ -156,12 +156,14 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
                 f"{_describe(needs)}, CBUF entries of {meant.cbuf_entry_bytes} bytes ({chosen.name} would have "
                 f"{chosen.cbuf_entry_bytes}); {meant.name} has no {lacks}"
             )
-    others = [candidate.name for candidate in fitting[1:] if candidate.name in PREFERRED]
+    others = [candidate for candidate in fitting[1:] if candidate.name in PREFERRED]
+    equal = [other.name for other in others if _entry_matches(other, needs) == _entry_matches(chosen, needs)]
     reason = _describe(needs)
-    if others and _entry_matches(chosen, needs) > max(_entry_matches(candidate, needs) for candidate in fitting[1:]):
-        reason += f", CBUF entries of {_entry_bytes(chosen)} bytes ({', '.join(others)} would have others)"
+    if equal:
+        reason += f"; {', '.join(equal)} would compute the same"
     elif others:
-        reason += f"; {', '.join(others)} would compute the same"
+        names = ", ".join(other.name for other in others)
+        reason += f", CBUF entries of {_entry_bytes(chosen)} bytes ({names} would have others)"
     return chosen, reason
 
 
@@ -192,11 +194,18 @@ def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
     if operation.op_type == OpType.CONV:
         size = operation.surface.weight_data.size
         needs.weights.setdefault(size, f"{where} has weights of {size} bytes")
-    if operation.op_type == OpType.CONV and operation.op.data_format == InputFormat.FEATURE:
-        src = operation.surface.src_data
-        if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
-            channels = src.channel * (1 if operation.op.in_precision == 0 else 2)
-            needs.slices.append((src.width * ceil_div(channels, needs.atom), operation.op.entry_per_slice))
+    if operation.op_type == OpType.CONV and needs.atom:
+        _look_at_slices(operation.surface.src_data, operation.op, needs, needs.atom)
+
+
+def _look_at_slices(src: Structure, op: Structure, needs: Needs, atom: int) -> None:
+    if src.width and op.in_precision == op.out_precision:
+        pixel = src.channel * (1 if op.in_precision == 0 else 2)
+        if op.data_format == InputFormat.FEATURE:
+            line = src.width * align(pixel, atom)
+        else:  # the buffer holds lines of images with their padding
+            line = (op.pad_x_left + src.width + op.pad_x_right) * pixel
+        needs.slices.append((line, op.entry_per_slice))
 
 
 def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
@@ -274,7 +283,7 @@ def _entry_bytes(config: Configuration) -> int:
 def _entry_matches(config: Configuration, needs: Needs) -> int:
     """Return how many convolutions have the entries per slice that the configuration's convolution buffer needs."""
     size = _entry_bytes(config)
-    return sum(entries == ceil_div(atoms * (needs.atom or 0), size) for atoms, entries in needs.slices)
+    return sum(entries == ceil_div(line, size) for line, entries in needs.slices)
 
 
 def _preference(config: Configuration) -> int:

@@ -8,6 +8,7 @@ pytest.importorskip("onnxruntime")
 
 import nvdla
 from nvdla.checks.lint import lint_file
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.compiler.frontend.package import unpack
 from nvdla.program.program import Program
 from tests.compiler.frontend.models import model, node
@@ -17,7 +18,8 @@ WIDE = "base: nv_small\nname: wide\nmac_atomic_k: 16\n"
 
 @pytest.fixture
 def compiled(tmp_path):
-    """A convolution with 20 kernels, which are packed by 16 on the custom configuration, then a node on the host."""
+    """A convolution with 20 kernels, which are packed by 16 on the custom configuration, then a node on the host.
+    Lines of 8 bytes take one entry of the buffer in any configuration."""
 
     def make(config, host=False):
         (tmp_path / "wide.yaml").write_text(WIDE)
@@ -25,8 +27,8 @@ def compiled(tmp_path):
         nodes = [node("Conv", "x w", "y")]
         if host:
             nodes = [node("Conv", "x w", "c"), node("ArgMax", "c", "i", axis=1), node("Cast", "i", "y", to=1)]
-        net = model(nodes, {"x": (1, 3, 6, 6)}, {"y": None}, {"w": rng.normal(size=(20, 3, 3, 3)).astype("f4")})
-        samples = rng.normal(size=(4, 3, 6, 6)).astype("f4")
+        net = model(nodes, {"x": (1, 8, 6, 1)}, {"y": None}, {"w": rng.normal(size=(20, 8, 3, 1)).astype("f4")})
+        samples = rng.normal(size=(4, 8, 6, 1)).astype("f4")
         result = nvdla.compile(net, str(tmp_path / config) if config.endswith("yaml") else config, calibration=samples)
         path = str(tmp_path / ("net.nvpkg" if host else "net.loadable"))
         result.save(path)
@@ -69,3 +71,16 @@ def test_a_layer_file_of_another_loadable_is_not_believed(compiled, tmp_path):
     sidecar = tmp_path / "net.loadable.layers.json"
     sidecar.write_text(sidecar.read_text().replace('"config": "nv_small"', '"config": "nv_large"'))
     assert nvdla.Runtime(path).config.name == "nv_small"
+
+
+@pytest.mark.parametrize("config", ["nv_full", "nv_large"])
+def test_lines_of_an_image_tell_the_configuration(config):
+    """70 pixels of 4 bytes with their padding take 5 entries of 64 bytes on nv_large, 3 of 128 bytes on nv_full."""
+    rng, network = np.random.default_rng(0), Network()
+    image = network.input("in", (3, 64, 64))
+    network.output(network.convolution("conv", image, rng.normal(size=(32, 3, 7, 7)), padding=3, stride=2))
+    samples = rng.normal(size=(2, 3, 64, 64))
+    built = build(network, config, calibration=calibrate(network, samples), input_format="image")
+    program = Program.of(built.loadable)
+    assert program.config.name == config
+    assert "would compute the same" not in program.config_reason
