@@ -276,10 +276,10 @@ class Names:
     ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
     bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
-    with the channels, None for all: they are bounds of its function or of all that take it. ``operators``: name of a
-    layer -> the operator of its node in the model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer
-    that makes it, where that has another name: in Caffe an output may have the name of a layer whose result was
-    replaced in place. ``macs``: multiplications of the model's nodes; 0 where they are not known."""
+    with the channels, None for all: bounds of its function, or (``cut``) beyond them all functions that take it stay as
+    they are. ``operators``: name of a layer -> the operator of its node in the model ("Conv", "Concat"). ``outputs``:
+    name of a bound output -> the layer that makes it, where that has another name: in Caffe an output may have the name
+    of a layer whose result was replaced in place. ``macs``: multiplications of the model; 0 where not known."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -296,6 +296,7 @@ class Names:
     operators: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     macs: int = 0
+    cut: dict[str, Limited] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
         """Both; where both state something, the other. An operation with another name has no known place. A scale that
@@ -323,6 +324,7 @@ class Names:
             self.operators | other.operators,
             outputs | other.outputs,
             other.macs or self.macs,
+            self.cut | other.cut,
         )
 
     def agree(self, other: Names) -> bool:
@@ -470,7 +472,7 @@ def from_layer_file(data: Document, where: str) -> Names:
         shared,
         values["model"],
         {name: value for name, value in values["inputs"].items() if value is not None},
-        {str(name): limited_of(row) for name, row in tensors.items() if isinstance(row, dict)},
+        _limited(tensors, "limited"),
         {
             str(layer): str(row.get("op"))
             for row in _mapping(data.get("nodes"), f"{where}: nodes").values()
@@ -479,14 +481,19 @@ def from_layer_file(data: Document, where: str) -> Names:
         },
         {str(name): str(layer) for name, layer in _mapping(data.get("outputs"), f"{where}: outputs").items()},
         data["macs"] if type(data.get("macs")) is int and data["macs"] > 0 else 0,
+        _limited(tensors, "cut"),
     )
 
 
-def limited_of(row: Document) -> Limited:
+def _limited(tensors: Document, key: str) -> dict[str, Limited]:
+    return {str(name): limited_of(row, key) for name, row in tensors.items() if isinstance(row, dict)}
+
+
+def limited_of(row: Document, key: str = "limited") -> Limited:
     """The ends of a tensor's range at which nothing is lost, from its row of a layer file."""
-    whole, some = row.get("limited"), row.get("limited_channels")
-    listed = some.items() if isinstance(some, dict) else ()
-    channels = {str(end): np.array(numbers) for end, numbers in listed if isinstance(numbers, list)}
+    whole, some = row.get(key), row.get(f"{key}_channels")
+    rows = some.items() if isinstance(some, dict) else ()
+    channels = {str(end): np.array(numbers) for end, numbers in rows if isinstance(numbers, list)}
     limited: Limited = {end: numbers for end, numbers in channels.items() if numbers.dtype.kind == "i"}
     return limited | (dict.fromkeys(map(str, whole)) if isinstance(whole, list) else {})
 

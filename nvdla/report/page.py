@@ -25,7 +25,7 @@ from nvdla.errors import FormatError
 from nvdla.program.naming import StoredPlace
 from nvdla.program.operation import Key, Operation, last_layer
 from nvdla.report.document import Side, timing, timings
-from nvdla.tensors.real import Units
+from nvdla.tensors.real import Ends, Units
 from nvdla.util import html
 from nvdla.util.escaping import Document, Json, clean, xml_attribute
 from nvdla.util.rounding import integer, real
@@ -142,15 +142,22 @@ def _difference(left: Side, right: Side, observation: Observation | None, other:
     places = observation.positions, other.positions
     if places[0] is not None and places[1] is not None and np.array_equal(places[0], places[1]):
         observation, other = replace(observation, whole=None), replace(other, whole=None)  # the last of equal parts
-    units = [seen.units(side.names) for side, seen in ((left, observation), (right, other))]
+    sides = ((left, observation), (right, other))
+    units = [seen.units(side.names) for side, seen in sides]
+    ends = [
+        Ends.of(unit, seen.at_limits(side.names, seen.is_part, True), seen.tensor)
+        for unit, (side, seen) in zip(units, sides, strict=True)
+    ]
     if None in units:
         unknown = observation.is_intermediate and not left.names.agree(right.names)
         if observation.dtype != other.dtype or unknown:
             return {}
-        units = [Units(), Units()]
+        units, ends = [Units(), Units()], []
     first, second = (
         unit.real(seen.tensor) for seen, unit in zip((observation, other), units, strict=True) if unit is not None
     )
+    for of_side in filter(None, ends):
+        first, second = of_side.limit(first), of_side.limit(second)
     if np.array_equal(first, second, equal_nan=True):
         return {"snr": None, "max": 0.0, "equal": 1.0}
     comparison = compare(second, first)  # the second is the reference, as in nvdla compare

@@ -305,3 +305,30 @@ def _packed_labels(path: str | os.PathLike[str]) -> bytes:
 def _printable(text: str) -> str:
     """Replace terminal control characters."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Real numbers at the ends of a range beyond which nothing is lost, of each channel (C, 1, 1); infinite for others.
+
+    Such an argument of a sigmoid reaches only as far as the sigmoid changes.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, units: Units | None, limited: np.ndarray, elements: np.ndarray) -> Ends | None:
+        """Those of integers (N, C, H, W), of which ``limited`` (2, C) marks the ends; None where there are none."""
+        if units is None or elements.dtype.kind not in "iu" or not limited.any():
+            return None
+        type_ends = np.iinfo(elements.dtype)
+        shape = (1, limited.shape[1], 1, 1)
+        low, high = (units.real(np.full(shape, end, elements.dtype))[0] for end in (type_ends.min, type_ends.max))
+        lower, upper = limited[:, :, None, None]
+        return cls(np.where(lower, low, -np.inf), np.where(upper, high, np.inf))
+
+    def limit(self, numbers: np.ndarray) -> np.ndarray:
+        """Real numbers within the ends."""
+        within: np.ndarray = np.clip(numbers, self.low, self.high).astype(numbers.dtype)
+        return within

@@ -18,7 +18,7 @@ from nvdla.loadable.reader import UNNAMED
 from nvdla.program.naming import Names, StoredPlace, at_limits
 from nvdla.program.operation import Key, Keyed, Operation
 from nvdla.program.program import Program
-from nvdla.tensors.real import Units
+from nvdla.tensors.real import Ends, Units
 from nvdla.util.escaping import Document, table
 
 if TYPE_CHECKING:
@@ -129,11 +129,12 @@ class Observation(Keyed):
         units = self.units_of_part(names)
         return 0 if units is None else int(units.zero)
 
-    def at_limits(self, names: Names, of_part: bool) -> np.ndarray:
+    def at_limits(self, names: Names, of_part: bool, cut: bool = False) -> np.ndarray:
         """Return whether nothing is lost at the lower and the upper end of the type, for each channel of :attr:`part`
-        or of :attr:`tensor` (2, C)."""
+        or of :attr:`tensor` (2, C); ``cut``: of ends that cut numbers off alone."""
         tensor = names.tensor(self.layer) if self.place is None else self.place.tensor
-        limited, channels = names.limited.get(tensor or "", {}), self._channels(of_part)
+        limited = (names.cut if cut else names.limited).get(tensor or "", {})
+        channels = self._channels(of_part)
         if channels is None or self.place is None:
             return at_limits(limited, (self.part if of_part else self.tensor).shape[1])
         return at_limits(limited, self.place.shape[0])[:, channels]
@@ -251,8 +252,8 @@ class Expected:
     """Expected value of one tensor, from a reference.
 
     ``name``: where it comes from. ``tensor``: elements of the tensor's own kind, or real numbers; then ``units`` are
-    those of our elements, and ``known`` marks the elements with real numbers (None: all). Or ``digests``:
-    SHA-256 of the whole surface, and of its elements without padding channels.
+    those of our elements, ``known`` marks the elements with real numbers (None: all), and ``ends`` are those of the
+    reference's own range. Or ``digests``: SHA-256 of the whole surface, and of its elements without padding channels.
     """
 
     name: str
@@ -261,6 +262,7 @@ class Expected:
     units: Units | None = None
     note: str | None = None
     known: np.ndarray | None = None
+    ends: Ends | None = None
 
 
 class Reference(Protocol):
@@ -456,7 +458,9 @@ def compare_run(
         array = observation.dense if reference.sees == "memory" else observation.tensor
         units = observation.units_of_part(names) if reference.sees == "memory" else observation.units(names)
         raw = observation.written.tobytes()
-        _judge(comparison, limits, expected, array, raw, _operation_row(observation), units)
+        of_part = reference.sees == "memory" or observation.is_part
+        own = Ends.of(units, observation.at_limits(names, of_part, True), array)
+        _judge(comparison, limits, expected, array, raw, _operation_row(observation), units, own)
         if fail_fast and not comparison.rows[-1].passed:
             raise _Diverged
 
@@ -478,7 +482,9 @@ def compare_run(
             comparison.skipped.append(f"output {tensor.name}")
             continue
         row = {"kind": "output", "task": None, "operation": None, "engine": None, "name": tensor.name}
-        _judge(comparison, limits, expected, array, raw, row, names.units_of_output(tensor.name, array.dtype))
+        units = names.units_of_output(tensor.name, array.dtype)
+        own = Ends.of(units, at_limits(names.cut.get(tensor.name, {}), array.shape[1]), array)
+        _judge(comparison, limits, expected, array, raw, row, units, own)
         if fail_fast and not comparison.rows[-1].passed:
             break
     return comparison
@@ -558,8 +564,10 @@ def _judge(
     raw: bytes,
     who: Document,
     own_units: Units | None,
+    own_ends: Ends | None,
 ) -> None:
-    """Add the row of one tensor. ``own_units``: those of our elements, where they are known."""
+    """Add the row of one tensor. ``own_units``: those of our elements, where they are known; ``own_ends``: the ends of
+    their range at which nothing is lost."""
     what = {**who, "against": expected.name, "shape": array.shape, "dtype": str(array.dtype)}
     if expected.tensor is None:
         comparison.add(_digest_row(expected, array, raw, what), None, None)
@@ -569,6 +577,8 @@ def _judge(
     units, note = expected.units, expected.note
     if units is not None:
         ours, golden = units.real(array).astype(np.float32), golden.astype(np.float32)
+        for ends in filter(None, (own_ends, expected.ends)):
+            ours, golden = ends.limit(ours), ends.limit(golden)
         if expected.known is not None:
             known = np.broadcast_to(expected.known, ours.shape)
             note = ", ".join(filter(None, (note, _share(known))))

@@ -37,7 +37,7 @@ from nvdla.errors import FormatError
 from nvdla.program.naming import ModelValue, Names, parts
 from nvdla.program.operation import Key, last_layer
 from nvdla.tensors.files import read_dimg, read_npy
-from nvdla.tensors.real import Units
+from nvdla.tensors.real import Ends, Units
 from nvdla.util.escaping import Document
 from nvdla.util.files import parse_json, read_file
 
@@ -433,7 +433,8 @@ class RunReference:
         ):
             return None  # nothing states the scale of an intermediate result
         note = padding_note(observation, other.written, other.dense) if other.dtype == observation.dtype else None
-        return _expected(str(other), observation.tensor, theirs, *units, note)
+        ends = Ends.of(units[1], other.at_limits(self._names, observation.is_part, True), theirs)
+        return replace(_expected(str(other), observation.tensor, theirs, *units, note), ends=ends)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The output of the same name, else the one in the same place."""

@@ -204,10 +204,11 @@ def _limited(network: Network, program: LoweredProgram) -> dict[str, Document]:
     for name in ranges:
         tensor = network.layer(name).output
         takers = [] if tensor in ends else network.consumers(tensor)
-        limits = limited_ends(tensor, takers, ranges, known)
+        limits, cut = limited_ends(tensor, takers, ranges, known)
         whole = [end for end, channels in limits.items() if channels is None]
         some = {end: channels for end, channels in limits.items() if channels is not None}
-        limited[name] = {**({"limited": whole} if whole else {}), **({"limited_channels": some} if some else {})}
+        rows = {"limited": whole, "limited_channels": some, "cut": cut}
+        limited[name] = {key: value for key, value in rows.items() if value}
     return limited
 
 

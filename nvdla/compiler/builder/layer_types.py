@@ -172,8 +172,9 @@ def limited_ends(
     takers: list[Layer],
     ranges: Ranges,
     known: dict[int, Ends],
-) -> dict[str, list[int] | None]:
-    """Return the ends of a tensor's range, "low" and "high", at which nothing is lost: the channels, None for all.
+) -> tuple[dict[str, list[int] | None], list[str]]:
+    """Return the ends of a tensor's range, "low" and "high", at which nothing is lost, with the channels (None: all),
+    and those of them that cut numbers off.
 
     There its function has its own bound, such as the 6 of a ReLU6, or all functions that take it stay as they are.
 
@@ -190,12 +191,16 @@ def limited_ends(
         "high": (high + (high - low) * _BEYOND, most <= high + unit / 2),
     }
     limited: dict[str, list[int] | None] = {}
+    cut = []
     for name, (numbers, are_bounds) in ends.items():
-        if np.all(are_bounds) or (takers and all(_stays(layer, numbers, ranges) for layer in takers)):
+        if np.all(are_bounds):
             limited[name] = None
+        elif takers and all(_stays(layer, numbers, ranges) for layer in takers):
+            limited[name] = None
+            cut.append(name)
         elif np.any(are_bounds):
             limited[name] = np.flatnonzero(are_bounds).tolist()
-    return limited
+    return limited, cut
 
 
 def _stays(layer: Layer, numbers: np.ndarray, ranges: Ranges) -> bool:

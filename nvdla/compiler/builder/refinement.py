@@ -265,6 +265,8 @@ LARGEST_FACTOR = 256.0
 ROUNDS = 20
 # Channels this much smaller than the largest are left as they are.
 _SMALLEST = 1e-4
+# A channel that is small in one tensor must not become more times larger than usual in another, whose range grows.
+_MOST_ABOVE = 4.0
 _AFFINE = ("convolution", "deconvolution", "scale")
 
 
@@ -377,15 +379,19 @@ def equalize(
     }
     factors = np.zeros(len(free))  # logarithms
     for _ in range(ROUNDS):
-        pull, weight = np.zeros(len(free)), np.zeros(len(free))
+        pull, weight, above = np.zeros(len(free)), np.zeros(len(free)), np.full(len(free), -np.inf)
         for sizes, ids, sign in _sizes(folded, groups, matrices, numbers, factors, peaks, per_channel):
             # Channels of nothing have no size to bring to that of others.
             some = sizes > _SMALLEST * max(float(sizes.max()), 1e-30)
             if np.any(some):
                 logs = np.log(sizes[some])
-                pull += np.bincount(ids[some], sign * (logs - logs.mean()), len(free))
+                logs -= logs.mean()
+                pull += np.bincount(ids[some], sign * logs, len(free))
                 weight += np.bincount(ids[some], minlength=len(free))
-        change = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
+                if sign > 0:
+                    np.maximum.at(above, ids[some], logs)
+        change = np.maximum(pull / np.maximum(weight, 1), above - np.log(_MOST_ABOVE))
+        change = np.where(free & (weight > 0), change, 0.0)
         factors = np.clip(factors + change, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
     by_tensor = {name: np.exp(factors[ids]) for name, ids in numbers.items()}
     return folded.changed(_changes(groups, by_tensor)), by_tensor

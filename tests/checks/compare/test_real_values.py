@@ -512,3 +512,24 @@ def test_evaluation_compares_in_the_order_of_the_model(nvdla_command, tmp_path):
     assert code == 0, err
     found = json.loads(out)["summary"]["float"]
     assert found["agreement"]["value"] == 1 and found["snr_db"] > 35
+
+
+def test_the_argument_of_a_sigmoid_may_exceed_the_range_beyond_which_it_stays_the_same(nvdla_command, tmp_path):
+    """A quarter of the scores are beyond the range; the float model and fp16 have them, int8 has its end."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(4, 3, 1, 1)).astype("f4") * 4}
+    proto = model([node("Conv", "x w", "c"), node("Sigmoid", "c", "y")], {"x": (1, 3, 16, 16)}, {"y": None}, constants)
+    data = rng.normal(size=(8, 3, 16, 16)).astype("f4")
+    onnx.save(proto, tmp_path / "m.onnx")
+    nvdla.compile(proto, "nv_small", calibration=data).save(tmp_path / "m.nvdla")
+    nvdla.compile(proto, "nv_full", "fp16").save(tmp_path / "half.nvdla")
+    np.save(tmp_path / "x.npy", data[:1])
+    assert set(from_sidecar(tmp_path / "m.nvdla").cut["c"]) == {"low", "high"}
+    for words in (
+        ("compare", tmp_path / "m.nvdla", "--onnx", tmp_path / "m.onnx"),
+        ("compare", tmp_path / "m.nvdla", tmp_path / "half.nvdla"),
+        ("compare", tmp_path / "half.nvdla", tmp_path / "m.nvdla"),
+    ):
+        code, out, _ = nvdla_command(*words, "--input", tmp_path / "x.npy", "--json")
+        rows = {row["name"]: row for row in json.loads(out)["tensors"]}
+        assert code == 0 and rows["c"]["snr_db"] > 30, rows
