@@ -203,9 +203,10 @@ class TensorStatistics:
         self._parts: dict[tuple[str | None, int], set[tuple[int, int]]] = {}
 
     def see(self, observation: Observation) -> None:
-        """Note an operation's output. What BDMA moves and what stays on the fly has no elements to look at. The last of
-        several operations that write one tensor has all of it: its parts are no longer looked at."""
-        if observation.surface is None or observation.engine == "bdma":
+        """Note an operation's output. What BDMA moves and what stays on the fly has no elements to look at, and of an
+        intermediate result nothing states the zero point. The last of several operations that write one tensor has all
+        of it: its parts are no longer looked at."""
+        if observation.surface is None or observation.engine == "bdma" or observation.is_intermediate:
             return
         key, place = (observation.task, observation.index), observation.place
         parts = self._parts.setdefault((place.tensor, place.image), set()) if place is not None else set()

@@ -438,6 +438,22 @@ def test_the_six_of_a_fused_relu6_in_a_tflite_file_is_no_saturation(kind, tmp_pa
     assert _findings(compiled, samples, tmp_path, known=False) & RANGE_RULES
 
 
+@pytest.mark.parametrize("config", ["nv_small", "nv_full", "nv_large"])
+def test_an_intermediate_result_of_a_concat_is_not_judged(config, tmp_path):
+    """Its -128 are the zeros of the ReLUs; nothing states its zero point."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    nodes = [node("Conv", "x a", "c"), node("Relu", "c", "p"), node("Conv", "x b", "d"), node("Relu", "d", "q")]
+    nodes += [node("Concat", "p q", "cat", axis=1), node("Conv", "cat w", "y")]
+    constants = {name: rng.normal(size=(8, 3, 3, 3)).astype("f4") for name in "ab"}
+    constants["w"] = rng.normal(size=(8, 16, 1, 1)).astype("f4")
+    samples = rng.normal(size=(4, 3, 10, 10)).astype("f4")
+    network = model(nodes, {"x": (1, 3, 10, 10)}, {"y": None}, constants)
+    assert not _findings(nvdla.compile(network, config, calibration=samples), samples, tmp_path)
+
+
 def test_image_kernels_of_this_toolkit_have_their_weights(tmp_path):
     """NVIDIA's compiler packs kernels of 5 columns with joined lines incorrectly."""
     rng, network = np.random.default_rng(0), Network()

@@ -382,16 +382,19 @@ def test_tensors_of_both_signs_use_all_elements_where_they_are_uneven():
 def test_a_channel_that_is_nearly_dead_behind_a_sum_does_not_widen_the_range_of_the_summands():
     """Channel 5 is near 0 behind the ReLU of the sum, but not in the summands."""
     rng = np.random.default_rng(0)
-    network = Network("sum")
-    x = network.input("x", (8, 12, 12))
-    summands = []
-    for name in "ab":
-        weights, bias = rng.normal(size=(8, 8, 3, 3)) / 8, np.zeros(8)
-        bias[5] = -5.0
-        summands.append(network.convolution(name, x, weights, bias, padding=1))
-    total = network.relu("r", network.add("s", *summands))
-    network.output(network.convolution("y", total, rng.normal(size=(8, 8, 1, 1))))
+    weights = {name: rng.normal(size=(8, 8, 3, 3)) / 8 for name in "ab"} | {"y": rng.normal(size=(8, 8, 1, 1))}
     samples = rng.normal(size=(8, 8, 12, 12))
-    factors = refine(network, _batches(network, samples)).factors["a"]
-    peaks = np.abs(floating.run(network, samples)["a"]).max(axis=(0, 2, 3)) / factors
-    assert peaks[5] <= 5 * np.median(peaks)
+
+    def network(bias):
+        network = Network("sum")
+        x = network.input("x", (8, 12, 12))
+        summands = [network.convolution(name, x, weights[name], bias, padding=1) for name in "ab"]
+        network.output(network.convolution("y", network.relu("r", network.add("s", *summands)), weights["y"]))
+        return network
+
+    bias = np.zeros(8)
+    bias[5] = 0.01 - floating.run(network(bias), samples)["s"][:, 5].max() / 2
+    net = network(bias)
+    factors = refine(net, _batches(net, samples)).factors["a"]
+    peaks = np.abs(floating.run(net, samples)["a"]).max(axis=(0, 2, 3)) / factors
+    assert peaks[5] <= 5.5 * np.median(peaks)
