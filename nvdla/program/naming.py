@@ -424,8 +424,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
 
 def from_layer_file(data: Document, where: str) -> Names:
     """Return the names in the content of a layer file. ``where``: what it is called in errors. Raises FormatError."""
-    tensor_rows = data.get("tensors")
-    tensors = tensor_rows if isinstance(tensor_rows, dict) else {}
+    tensors = rows if isinstance(rows := data.get("tensors"), dict) else {}
     scales = {
         str(name): _scale(row.get("scale"), f"{where}, tensor {name}")
         for name, row in tensors.items()

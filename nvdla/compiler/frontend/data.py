@@ -19,7 +19,7 @@ import numpy as np
 
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.frontend.model import Model, read
-from nvdla.compiler.frontend.quantization.qdq import Affine
+from nvdla.compiler.frontend.quantization.mixed import Affine
 from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.datasets import (

@@ -23,7 +23,8 @@ from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, in
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, reads, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
 from nvdla.compiler.frontend.normalization import Pattern, PatternSearch
-from nvdla.compiler.frontend.quantization.qdq import Affine, strip
+from nvdla.compiler.frontend.quantization.mixed import Affine
+from nvdla.compiler.frontend.quantization.qdq import strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document

@@ -11,6 +11,7 @@ from support.random_networks import networks
 
 pytest.importorskip("onnxruntime")
 
+import nvdla
 from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating
 from nvdla.compiler.frontend.quantization.export import Exporter, qdq_model
 
@@ -92,3 +93,25 @@ def test_a_sum_after_a_convolution_is_exported_without_a_rounding_between():
     data = samples(net, rng, 2)
     built = build(net, "nv_small", "int8", calibrate(net, data), True)
     assert _differences(net, built, data).max() <= 2
+
+
+def test_a_function_in_the_operation_of_a_convolution_has_no_form_in_onnx():
+    """There it is looked up before the convolution's result is rounded; level 0 looks up elements."""
+    net, rng = Network(), np.random.default_rng(0)
+    net.output(net.sigmoid("y", net.convolution("c", net.input("in", (4, 3, 3)), rng.normal(size=(4, 4, 1, 1)))))
+    data = samples(net, rng, 2)
+    with pytest.raises(BuildError, match=r"layer y: its function is looked up .* -O 0"):
+        qdq_model(net, build(net, "nv_full", "int8", calibrate(net, data), level=1))
+    built = build(net, "nv_full", "int8", calibrate(net, data), level=0)
+    assert _differences(net, built, data).max() <= 1
+
+
+def test_an_exported_table_computes_with_elements_when_it_is_compiled_again():
+    """On the host: the importer takes scales out of models, but a Cast reads integers."""
+    net, rng = Network(), np.random.default_rng(0)
+    net.output(net.sigmoid("y", net.convolution("c", net.input("in", (4, 3, 3)), rng.normal(size=(4, 4, 1, 1)))))
+    data = samples(net, rng, 4)
+    exported = qdq_model(net, build(net, "nv_small", "int8", calibrate(net, data)))
+    again = nvdla.compile(exported, "nv_small")
+    one = {name: array[:1].astype(np.float32) for name, array in data.items()}
+    assert np.abs(again.run(one)["y"] - _run(exported, one)["y"]).max() <= 0.02

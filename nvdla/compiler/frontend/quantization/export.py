@@ -127,6 +127,12 @@ class Exporter:
     def _table(self, group: Group, scales: Mapping[str, float]) -> None:
         """A function as the hardware has it: one entry for each element."""
         name, source = group.output.name, group.layer.inputs[0].name
+        if source not in scales:
+            raise BuildError(
+                "its function is looked up before the result is rounded, which has no form in ONNX. Compile with -O 0 "
+                "(Python: level=0).",
+                layer=group.layer.name,
+            )
         x = (np.arange(LOWEST, HIGHEST + 1) - self.zeros[source]) * scales[source]
         values = np.asarray(FunctionSettings.of(group.layer).function(x), np.float64)
         entries = np.clip(np.floor(values / scales[name] + 0.5) + self.zeros[name], LOWEST, HIGHEST)

@@ -1,4 +1,4 @@
-"""Scales that one layer alone cannot choose.
+"""Scales and zero points, and scales that one layer alone cannot choose.
 
 Mixed precision: which layers of an int8 network need int16, by what they do to the results on calibration data.
 Activations with a scale per channel, as NNCF writes them before depthwise convolutions, get one scale.
@@ -7,6 +7,7 @@ Activations with a scale per channel, as NNCF writes them before depthwise convo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,65 @@ JUDGED_SAMPLES = 256
 TRIED_BACK = 16
 #: ratio of the scales of the channels of an activation, up to which they get one scale
 MOST_APART = 1 << 16
+#: largest elements without sign, by type: the symmetric range of NVDLA's elements of that width
+SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Numbers ``scale * (element - point)`` of elements of type ``kind`` (numpy), of a QuantizeLinear of ``domain``."""
+
+    scale: float
+    point: int
+    kind: str
+    domain: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        info = np.iinfo(self.kind)
+        return self.scale * (info.min - self.point), self.scale * (info.max - self.point)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return int(np.iinfo(self.kind).bits)
+
+    @property
+    def symmetric(self) -> bool:
+        """Return whether the zero point is the middle element."""
+        info = np.iinfo(self.kind)
+        return self.point == (0 if info.min < 0 else (info.max + 1) // 2)
+
+    @property
+    def magnitude(self) -> float:
+        """The largest magnitude; of symmetric elements that of the highest."""
+        if self.symmetric:
+            return self.scale * SYMMETRIC[self.kind]
+        return max(abs(end) for end in self.ends)
+
+    def same(self, other: Affine) -> bool:
+        """Return whether both stand for the same numbers."""
+        mine, others = ((affine.scale, *affine.ends) for affine in (self, other))
+        return self.bits == other.bits and bool(np.allclose(mine, others, rtol=1e-6))
+
+    def holds(self, other: Affine) -> bool:
+        """Return whether no number of the other one is beyond these by more than half a step."""
+        (low, high), (lowest, highest) = self.ends, other.ends
+        room = max(self.scale, other.scale) / 2
+        if self.symmetric and other.symmetric:  # the lowest element of int8 has no counterpart
+            return other.magnitude <= self.magnitude + room
+        return low - room <= lowest and highest <= high + room
+
+    def nodes(self, value: str, result: str, onnx: ModuleType) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+        """QuantizeLinear and DequantizeLinear from a value to its rounded numbers, and their constants by name."""
+        scale, point, elements = (f"{result}/{part}" for part in ("scale", "zero_point", "elements"))
+        make = onnx.helper.make_node
+        nodes = [
+            make("QuantizeLinear", [value, scale, point], [elements], f"{elements}_node", domain=self.domain),
+            make("DequantizeLinear", [elements, scale, point], [result], f"{result}/real", domain=self.domain),
+        ]
+        return nodes, {scale: np.float32(self.scale), point: np.asarray(self.point, self.kind)}
 
 
 def drop(exact: Sequence[Outputs], results: Sequence[Outputs]) -> float:

@@ -11,81 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.compiler.builder.quantization import changing
 from nvdla.compiler.frontend.isolation import reads
-from nvdla.compiler.frontend.quantization.mixed import ChannelScales, fold_weights
+from nvdla.compiler.frontend.quantization.mixed import SYMMETRIC, Affine, ChannelScales, fold_weights
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
-
-
-#: largest elements without sign, by type: the symmetric range of NVDLA's elements of that width
-SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
-
-
-@dataclass(frozen=True)
-class Affine:
-    """Numbers ``scale * (element - point)`` of elements of type ``kind`` (numpy), of a QuantizeLinear of ``domain``."""
-
-    scale: float
-    point: int
-    kind: str
-    domain: str = ""
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest number."""
-        info = np.iinfo(self.kind)
-        return self.scale * (info.min - self.point), self.scale * (info.max - self.point)
-
-    @property
-    def bits(self) -> int:
-        """Bits of an element."""
-        return int(np.iinfo(self.kind).bits)
-
-    @property
-    def symmetric(self) -> bool:
-        """Return whether the zero point is the middle element."""
-        info = np.iinfo(self.kind)
-        return self.point == (0 if info.min < 0 else (info.max + 1) // 2)
-
-    @property
-    def magnitude(self) -> float:
-        """The largest magnitude; of symmetric elements that of the highest."""
-        if self.symmetric:
-            return self.scale * SYMMETRIC[self.kind]
-        return max(abs(end) for end in self.ends)
-
-    def same(self, other: Affine) -> bool:
-        """Return whether both stand for the same numbers."""
-        mine, others = ((affine.scale, *affine.ends) for affine in (self, other))
-        return self.bits == other.bits and bool(np.allclose(mine, others, rtol=1e-6))
-
-    def holds(self, other: Affine) -> bool:
-        """Return whether no number of the other one is beyond these by more than half a step."""
-        (low, high), (lowest, highest) = self.ends, other.ends
-        room = max(self.scale, other.scale) / 2
-        if self.symmetric and other.symmetric:  # the lowest element of int8 has no counterpart
-            return other.magnitude <= self.magnitude + room
-        return low - room <= lowest and highest <= high + room
-
-    def nodes(self, value: str, result: str, onnx: ModuleType) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
-        """QuantizeLinear and DequantizeLinear from a value to its rounded numbers, and their constants by name."""
-        scale, point, elements = (f"{result}/{part}" for part in ("scale", "zero_point", "elements"))
-        make = onnx.helper.make_node
-        nodes = [
-            make("QuantizeLinear", [value, scale, point], [elements], f"{elements}_node", domain=self.domain),
-            make("DequantizeLinear", [elements, scale, point], [result], f"{result}/real", domain=self.domain),
-        ]
-        return nodes, {scale: np.float32(self.scale), point: np.asarray(self.point, self.kind)}
-
 
 MICROSOFT = "com.microsoft"
 
@@ -337,8 +274,9 @@ class _Stripper:
         kept: list[NodeProto] = []
         for node in self.graph.node:
             source = node.input[0] if node.input else ""
+            integers = () if node.op_type in _OF_REAL else [name for name in node.input if name in self.elements]
             for position, name in enumerate(node.input):
-                node.input[position] = self.alias.get(name, name)
+                node.input[position] = self._integers(name, kept) if name in integers else self.alias.get(name, name)
             taken = self._quantize(node, source, kept) if node.op_type == "QuantizeLinear" else False
             taken = taken or (node.op_type == "DequantizeLinear" and self._dequantize(node, source, kept))
             taken = taken or (node.op_type == "Clip" and self._limit(node, source, kept))
@@ -354,6 +292,17 @@ class _Stripper:
         del self.graph.value_info[:]
         self._drop_unused()
         return self.result
+
+    def _integers(self, name: str, kept: list[NodeProto]) -> str:
+        """The elements of a quantized value, for a node that computes with integers (on the host), such as a Cast."""
+        nodes, constants = self.elements[name].nodes(self.alias.get(name, name), f"{name}/integers", self.onnx)
+        elements: str = nodes[0].output[0]
+        if elements not in self.names:
+            self.names.add(elements)
+            for constant, values in constants.items():
+                self._add_constant(constant, values)
+            kept.append(nodes[0])
+        return elements
 
     def _split_operators(self) -> None:
         nodes = []
@@ -695,6 +644,7 @@ _KEEPERS = (
     *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize"),
     *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
 )
+_OF_REAL = ("QuantizeLinear", "DequantizeLinear", "Clip", "Pad", "Shape", "Size", *_KEEPERS)
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Abs")
 _AVERAGES = ("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Resize")
 _FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")
