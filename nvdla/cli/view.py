@@ -132,6 +132,10 @@ class Single:
         path.write_bytes(data)
         before = dict(self._dropped)
         self._dropped[tensor] = str(path), name
+        if missing := [key for key in inputs if key not in self._dropped]:
+            waiting = FormatError(f"{name} is input {tensor}. Now give a file for input {missing[0]}.")
+            waiting.input = missing[0]
+            raise waiting
         given = [f"{key}={file}" for key, (file, _) in self._dropped.items()]
         changes = _run_changes(self._args, given, resize) | {"other_input": []}
         try:
@@ -142,7 +146,9 @@ class Single:
                 del self._dropped[error.input]
             if error.input == tensor and tensor in before:
                 self._dropped[tensor] = before[tensor]
-            raise FormatError(text) from None
+            refused = FormatError(text)
+            refused.input = error.input
+            raise refused from None
         finally:
             self._remove_unused()
         return self._data

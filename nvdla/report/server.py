@@ -18,7 +18,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, make: Callable[[Mapping[str, str]], tuple[str, bytes]]) -> None:
         """Every request has an answer, also a bad one."""
-        status, kind = HTTPStatus.OK, "text/plain"
+        status, kind, wanted = HTTPStatus.OK, "text/plain", ""
         try:
             kind, data = make(self._checked())
         except _Refused as refusal:
@@ -139,13 +139,14 @@ class _Handler(BaseHTTPRequestHandler):
             status, data = refusal.status, f"{refusal}\n".encode()
         except NvdlaError as error:
             status, data = HTTPStatus.UNPROCESSABLE_ENTITY, f"{printable(str(error))}\n".encode()
+            wanted = error.input
         except OSError:  # the connection
             self.close_connection = True
             return
         except Exception as error:
             self.close_connection = True
             status, data = HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}\n".encode()
-        self._send(status, kind, data)
+        self._send(status, kind, data, wanted)
 
     def _checked(self) -> Mapping[str, str]:
         """The words of the query, of a request that is allowed to be made."""
@@ -209,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         document, elements = packed(run_result)
         return "application/json", json.dumps({"document": document, "elements": elements}).encode()
 
-    def _send(self, status: HTTPStatus, kind: str, data: bytes) -> None:
+    def _send(self, status: HTTPStatus, kind: str, data: bytes, wanted: str) -> None:
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
@@ -217,6 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Security-Policy", f"{policy(served=True)}; frame-ancestors 'none'")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
+        if wanted:  # the input that needs a file
+            self.send_header("Nvdla-Input", quote(wanted))
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()

@@ -73,6 +73,8 @@
     words.set("resize", resize ? "1" : "");
     try {
       const answer = await fetch(`run?${words}`, { method: "POST", body: file });
+      const [wanted, choice] = [answer.headers.get("Nvdla-Input"), document.getElementById("input")];
+      if (wanted && choice) choice.value = decodeURIComponent(wanted);
       if (!answer.ok) throw new Error(await answer.text());
       const found = await answer.json();
       view.take(...await view.unpacked(found.document, found.elements));
