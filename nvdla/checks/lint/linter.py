@@ -388,6 +388,10 @@ class Order:
         can take longer to follow than is looked; then it is treated as true."""
         return other in self._after(index) or index in self._after(other) or self._work > MOST_LOOKS
 
+    def is_after(self, index: int, other: int) -> bool:
+        """Check whether an operation certainly begins after another is finished."""
+        return index in self._after(other)
+
     def _after(self, index: int) -> set[int]:
         """All operations that certainly begin after one is finished."""
         if index not in self._known:

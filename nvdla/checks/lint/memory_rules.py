@@ -195,27 +195,59 @@ def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operat
     of_graph=True,
 )
 def inputs_are_written(context: Context) -> Iterator[Said]:
-    """The data that an operation reads come from the file, from the application or from another operation.
+    """The data that an operation reads come from the file, the application or an earlier operation.
 
     Otherwise it reads data from before the run.
     """
-    written: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    atom = context.config.memory_atom
-    for operation in context.program.operations:
-        for access in operation.writes:  # the CPU writes only the channels that exist; readers ignore the others
-            written[access.memory].extend((low // atom * atom, align(high, atom)) for low, high in access.pieces)
-    for memory in context.loadable.memories:
-        if memory.flags & MemoryFlags.SET:
-            written[memory.id] += _filled(context.loadable, memory)
-    joined = {number: merged(sorted(pieces)) for number, pieces in written.items()}
+    written = _Written(context)
     for operation in context.program.operations:
         for access in operation.reads:
-            memory = context.loadable.memory(access.memory)
-            if memory.is_input:
+            if context.loadable.memory(access.memory).is_input:
                 continue
-            missing = _outside(access.pieces, joined.get(memory.id, []))
+            missing, late = written.missing(operation, access)
             if missing is not None:
-                yield operation, f"{access.field} reads byte {missing} of memory {memory.id}, which nothing writes"
+                who = "only a later operation writes" if late else "nothing writes"
+                yield operation, f"{access.field} reads byte {missing} of memory {access.memory}, which {who}"
+
+
+class _Written:
+    """The bytes of the memories that the file or an operation writes."""
+
+    def __init__(self, context: Context) -> None:
+        self._pieces: dict[int, list[tuple[int, int, Operation | None]]] = defaultdict(list)
+        atom = context.config.memory_atom
+        for operation in context.program.operations:
+            for access in operation.writes:  # the CPU writes only the channels that exist; readers ignore the others
+                pieces = ((low // atom * atom, align(high, atom), operation) for low, high in access.pieces)
+                self._pieces[access.memory].extend(pieces)
+        for memory in context.loadable.memories:
+            if memory.flags & MemoryFlags.SET:
+                filled = _filled(context.loadable, memory)
+                self._pieces[memory.id].extend((low, high, None) for low, high in filled)
+        self._joined = {number: merged(sorted(piece[:2] for piece in of)) for number, of in self._pieces.items()}
+        self._orders = {task: Order(decoded, context.program.takers) for task, decoded in context.tasks.items()}
+        self._tasks = {
+            task: place for place, task in enumerate(dict.fromkeys(o.task for o in context.program.operations))
+        }
+        self._compared = 0
+
+    def missing(self, reader: Operation, access: Access) -> tuple[int | None, bool]:
+        """The first byte of an access that nothing has written, and whether a later operation writes it."""
+        missing = _outside(access.pieces, self._joined.get(access.memory, []))
+        of_memory = self._pieces[access.memory]
+        self._compared += len(of_memory)
+        if missing is not None or self._compared > MOST_COMPARED:
+            return missing, False
+        near = [piece for piece in of_memory if piece[0] < access.stop and piece[1] > access.start]
+        early = sorted(piece[:2] for piece in near if piece[2] is None or not self._is_later(piece[2], reader))
+        missing = None if len(early) == len(near) else _outside(access.pieces, merged(early))
+        return missing, True
+
+    def _is_later(self, writer: Operation, reader: Operation) -> bool:
+        """Return whether an operation certainly begins after the reader is finished."""
+        if writer.task != reader.task:
+            return self._tasks[writer.task] > self._tasks[reader.task]
+        return writer.task in self._orders and self._orders[writer.task].is_after(writer.index, reader.index)
 
 
 def _filled(loadable: Loadable, memory: MemoryEntry) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from nvdla.checks.lint import lint, lint_file
 from nvdla.checks.lint.linter import FIELDS, Order, Rule, rules
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.loadable.descriptors.enums import Event, OpType
+from nvdla.loadable.descriptors.task import DlaTask
 from nvdla.loadable.enums import MemoryFlags
 from nvdla.program import Operation, Program
 
@@ -459,3 +460,25 @@ def test_a_buffer_of_a_cpu_operation_outside_its_memory_fails_the_dry_run(lenet_
     (finding,) = lint(broken, "nv_small", "new").findings
     assert finding.rule == "the-dry-run-finishes"
     assert "CPU operation 0 (SOFTMAX) destination: offset: must be within address" in finding.evidence
+
+
+def test_data_that_only_a_later_operation_writes_are_found(plant):
+    """The first convolution writes elsewhere; the third writes where it should have, after the second has read."""
+    network, rng = Network(), np.random.default_rng(0)
+    x = network.input("x", (8, 6, 6))
+    for name in ("a", "b", "c", "d"):
+        x = network.convolution(name, x, rng.normal(size=(8, 8, 3, 3)), padding=1)
+    network.output(x)
+    built = build(network, "nv_small", calibration=calibrate(network, rng.normal(size=(2, 8, 6, 6))), level=0)
+    (task,) = [task for task in Program.of(built.loadable).tasks.values() if isinstance(task, DlaTask)]
+    places = [task.operation(index).surface.dst_data for index in (1, 3, 5)]
+    assert (places[0].address, places[0].offset) == (places[2].address, places[2].offset)
+
+    def change(task):
+        target, other = task.operation(1).surface.dst_data, task.operation(3).surface.dst_data
+        target.address, target.offset = other.address, other.offset
+
+    assert not lint(built.loadable, "nv_small").findings
+    findings = lint(plant(built.loadable, change), "nv_small").findings
+    (late,) = [finding for finding in findings if finding.rule == "inputs-are-written"]
+    assert late.operation == 2 and "only a later operation writes" in late.evidence
