@@ -88,13 +88,22 @@ def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
     headline="outputs in a small part of their range",
 )
 def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
-    """The largest int8 magnitude of a tensor is at least a quarter of the range (32 of 127); otherwise two bits are
-    never used."""
-    for subject, health in context.measured():
+    """The largest int8 magnitude of a tensor, or of another with its scale, is at least a quarter of the range (32 of
+    127)."""
+
+    def peak(health: TensorHealth) -> float:
         low, high = health.range
-        peak = max(health.zero - low, high - health.zero)
-        if _computes(subject, health) and health.dtype == np.int8 and 0 < 4 * peak < health.room:
-            smaller = health.room / peak
+        return max(health.zero - low, high - health.zero)
+
+    def scale(health: TensorHealth) -> float | None:
+        return context.names.scales.get(context.names.tensor(health.layer) or "")
+
+    used = {scale(health) for _, health in context.measured() if 4 * peak(health) >= health.room} - {None}
+    for subject, health in context.measured():
+        is_small = health.dtype == np.int8 and 0 < 4 * peak(health) < health.room
+        if is_small and _computes(subject, health) and scale(health) not in used:
+            low, high = health.range
+            smaller = health.room / peak(health)
             yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
 
 

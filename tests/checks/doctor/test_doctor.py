@@ -454,6 +454,28 @@ def test_an_intermediate_result_of_a_concat_is_not_judged(config, tmp_path):
     assert not _findings(nvdla.compile(network, config, calibration=samples), samples, tmp_path)
 
 
+def test_a_small_branch_of_a_concat_has_the_scale_of_the_large_one(tmp_path):
+    """A tanh gives -1..1, the other branch up to 20: no calibration gives them two scales."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    nodes = [node("Conv", "x a", "c"), node("Tanh", "c", "p"), node("Conv", "x b", "q")]
+    nodes += [node("Concat", "p q", "cat", axis=1), node("Conv", "cat w", "y")]
+    constants = {"a": rng.normal(size=(8, 3, 3, 3)).astype("f4"), "b": 3 * rng.normal(size=(8, 3, 3, 3)).astype("f4")}
+    constants["w"] = rng.normal(size=(8, 16, 1, 1)).astype("f4")
+    samples = rng.normal(size=(4, 3, 10, 10)).astype("f4")
+    network = model(nodes, {"x": (1, 3, 10, 10)}, {"y": None}, constants)
+    compiled = nvdla.compile(network, "nv_small", calibration=samples)
+    assert "outputs-use-their-range" not in _findings(compiled, samples, tmp_path)
+    names = from_sidecar(tmp_path / "net.loadable")
+    apart = replace(names, scales=names.scales | {"p": 1.0})
+    report = examine(
+        nvdla.load(tmp_path / "net.loadable"), names=apart, inputs=lambda runtime: [runtime.surfaces(samples[:1])]
+    )
+    assert "outputs-use-their-range" in {finding.rule for finding in report.findings}
+
+
 def test_image_kernels_of_this_toolkit_have_their_weights(tmp_path):
     """NVIDIA's compiler packs kernels of 5 columns with joined lines incorrectly."""
     rng, network = np.random.default_rng(0), Network()
