@@ -342,9 +342,14 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
     macs = sum(part.macs for part in package.parts)
     ends = {*package.manifest["inputs"], *package.constants}
     sizes: dict[str, int] = {}
-    for part in package.parts:  # host parts bind some values without a shape
-        for binding in (*part.inputs, *part.outputs):
-            sizes[binding.value] = max(sizes.get(binding.value, 0), math.prod(binding.shape) * part.images)
+    for part in package.parts:  # host parts bind some values without a shape; an input may spread a value
+        bound = [(binding, math.prod(binding.shape)) for binding in part.outputs]
+        bound += [
+            (binding, math.prod(binding.shape) if binding.index is None else int(binding.index.max(initial=-1)) + 1)
+            for binding in part.inputs
+        ]
+        for binding, size in bound:
+            sizes[binding.value] = max(sizes.get(binding.value, 0), size * part.images)
     crossing = [sizes[binding.value] for part in package.parts for binding in part.inputs if binding.value not in ends]
     sums = {
         "accelerator_parts": len(package.parts) - len(host),

@@ -507,3 +507,15 @@ def _is_whole(image: object, shape: tuple[int, ...]) -> bool:
             return suffix == ".bin"
         image = read_npy(image)
     return isinstance(image, np.ndarray) and image.ndim == 4 and len(image) == shape[0]
+
+
+def in_order(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Pictures (..., C, H, W) for an input (N, H, W, C), and the other way round, in the order of the input."""
+    if len(shape) != 4 or array.ndim < 3 or array.shape[-3:] == tuple(shape[1:]):
+        return array
+    first, second, third = shape[1:]
+    if third in CHANNELS and array.shape[-3:] == (third, first, second):
+        return np.moveaxis(array, -3, -1)
+    if first in CHANNELS and array.shape[-3:] == (second, third, first):
+        return np.moveaxis(array, -1, -3)
+    return array

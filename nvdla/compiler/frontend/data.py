@@ -34,7 +34,7 @@ from nvdla.tensors.datasets import (
 )
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
 from nvdla.tensors.images import is_pil
-from nvdla.tensors.inputs import CHANNELS, Preprocessing, holds_pixels
+from nvdla.tensors.inputs import Preprocessing, holds_pixels, in_order
 from nvdla.tensors.npz import parse_npy, read_npz
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import as_array
@@ -290,22 +290,10 @@ def _known(model: Model, arrays: Mapping[str, Value]) -> Mapping[str, Value]:
     return arrays
 
 
-def _in_order(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Pictures (..., C, H, W) for an input (N, H, W, C), and the other way round, in the order of the input."""
-    if len(shape) != 4 or array.ndim < 3 or array.shape[-3:] == tuple(shape[1:]):
-        return array
-    first, second, third = shape[1:]
-    if third in CHANNELS and array.shape[-3:] == (third, first, second):
-        return np.moveaxis(array, -3, -1)
-    if first in CHANNELS and array.shape[-3:] == (second, third, first):
-        return np.moveaxis(array, -1, -3)
-    return array
-
-
 def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
     """One sample as the model takes it: with its batch dimension or without."""
     shape = model.shapes[name]
-    array = _in_order(array, shape)
+    array = in_order(array, shape)
     if array.size != int(np.prod(shape)) or (array.shape != shape and array.shape != shape[1:]):
         raise FormatError(
             f"calibration data: shape: must be {shape_text(shape)} (input {name}), got {shape_text(array.shape)}"
@@ -326,7 +314,7 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
         shape = model.shapes[name]
         if array.ndim == 3 and tuple(shape[1:]) in ((1, *array.shape[1:]), (*array.shape[1:], 1)):
             array = array.reshape(-1, *shape[1:])  # gray pictures without their channel
-        array = _in_order(array, shape)
+        array = in_order(array, shape)
         batch = shape[0] if shape else 1
         if array.shape == shape and array.ndim and batch != 1:
             array = array[None]

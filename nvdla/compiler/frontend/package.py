@@ -37,6 +37,7 @@ from nvdla.tensors.inputs import (
     by_position,
     check_pixels,
     holds_pixels,
+    in_order,
     is_image,
     pixel_conversion,
 )
@@ -480,14 +481,13 @@ def real_input(
             _check_picture(numbers, name, parts, pictures.range)
             return numbers
     array = real_numbers(array, name, parts)
-    if not is_file:
-        return array
     if array.size != math.prod(shape):
         hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] and array.size > math.prod(shape) else ""
+        what, whose = (value, f"input {name}, ") if is_file else (f"input {name}", "")
         raise FormatError(
-            f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}{hint}"
+            f"{what}: elements: must be {math.prod(shape)} ({whose}{shape_text(shape)}), got {array.size}{hint}"
         )
-    return array.reshape(shape)
+    return array.reshape(shape) if is_file else array
 
 
 def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarray:
@@ -591,7 +591,9 @@ class HostMachine:
         if isinstance(value, (list, tuple)) and value and all(map(is_image, value)):
             return list(value)
         if isinstance(value, np.ndarray) and value.ndim == len(shape) == 4 and value.shape[1:] != shape[1:]:
-            return list(value) if len(value) and is_picture(value[0], shape) else [value]
+            if len(value) and is_picture(value[0], shape):
+                return list(value)
+            value = in_order(value, shape)
         if isinstance(value, np.ndarray) and len(shape) > 1 and value.shape[1:] == shape[1:]:
             count = len(value) // max(shape[0], 1)
             return [*np.split(value, count)] if count > 1 and len(value) == count * shape[0] else [value]

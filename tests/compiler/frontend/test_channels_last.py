@@ -1,5 +1,7 @@
 """Models with channels last (TFLite, Keras) take pictures and arrays (N, H, W, C) in every command."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -167,3 +169,42 @@ def test_calibration_arrays_of_gray_pictures_need_no_channel(last, count):
         for array in (gray, gray[..., None] if last else gray[:, None])
     ]
     assert alike[0] == alike[1]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_compiled_model_runs_several_images_in_either_order(channels):
+    """Each has its result: a batch with channels first must not become one run."""
+    gray = np.random.default_rng(4).normal(size=(3, HEIGHT, WIDTH, channels)).astype(np.float32)
+    compiled = nvdla.compile(model(True, channels), "nv_small", calibration=gray)
+    results = [compiled.run(array)["out"] for array in (gray, np.ascontiguousarray(gray.transpose(0, 3, 1, 2)))]
+    assert results[0].shape[0] == 3
+    np.testing.assert_array_equal(*results)
+    with pytest.raises(nvdla.FormatError, match="elements: must be"):
+        compiled.run(np.zeros((1, channels, HEIGHT, 2 * WIDTH), np.float32))
+
+
+def test_a_value_that_a_part_spreads_is_transferred_once(tmp_path, nvdla_command):
+    """A number per channel from the host, by which a map is multiplied: as many bytes as compile states."""
+    nodes = [
+        helper.make_node("Conv", ["data", "weights"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["m"]),
+        helper.make_node("CumSum", ["m", "axis"], ["s"]),
+        helper.make_node("Mul", ["c", "s"], ["out"]),
+    ]
+    rng = np.random.default_rng(0)
+    graph = helper.make_graph(
+        nodes,
+        "gate",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 8, 6, 6])],
+        [
+            helper.make_tensor("weights", TensorProto.FLOAT, [8, 3, 3, 3], rng.normal(size=216)),
+            helper.make_tensor("axis", TensorProto.INT64, [], [1]),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = nvdla.compile(proto, "nv_small", calibration=rng.normal(size=(4, 3, 8, 8)).astype(np.float32))
+    compiled.save(tmp_path / "net.nvpkg")
+    stated = compiled.summary["bytes_crossing"]
+    document = json.loads(nvdla_command("cycles", tmp_path / "net.nvpkg", "--json")[1])
+    assert document["totals"]["transferred_bytes"] == stated
