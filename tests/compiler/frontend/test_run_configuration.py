@@ -18,7 +18,7 @@ X = RNG.normal(size=(2, 3, 16, 16)).astype(np.float32)
 
 
 def test_patches_of_an_image_run_on_nv_small_256():
-    """Two rows of a kernel share a pass in its 32 multipliers; the loadable looks like one of nv_small, which has 8."""
+    """Two rows of a kernel share a pass in its 32 multipliers, nv_small has 8; the lines of the buffer tell."""
     weights = {"w": RNG.normal(size=(8, 3, 4, 4)).astype(np.float32)}
     made = model(
         [node("Conv", "x w", "c", strides=[4, 4]), node("Softmax", "c", "y", axis=1)],
@@ -27,7 +27,7 @@ def test_patches_of_an_image_run_on_nv_small_256():
         weights,
     )
     compiled = compile_model(made, "nv_small_256", "int8", X)
-    assert Runtime(compiled.loadable).config.name == "nv_small"
+    assert Runtime(compiled.loadable).config.name == "nv_small_256"
     found = compiled.run(X[:1])["y"]
     again = unpack(compiled.package).machine().run(X[:1])["y"]
     np.testing.assert_array_equal(found, again)
