@@ -54,10 +54,10 @@ def layers_of(left: Side, right: Side) -> list[Row]:
     """One row per layer that both sides have, or per group of layers that one of them joins in an operation
     ("c3+a+r3"): its name, and the numbers of its operations on each side. The layers of a pair of operations are one.
     Empty where a side has no names."""
-    matched = _matched(left, right)
     sides = [[node.layer for node in side.study.operations] for side in (left, right)]
     if not all(map(any, sides)):
         return []
+    matched = _matched(left, right)
     lead: dict[str, str] = {}
 
     def find(name: str) -> str:
