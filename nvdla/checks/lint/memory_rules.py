@@ -210,6 +210,22 @@ def inputs_are_written(context: Context) -> Iterator[Said]:
                 yield operation, f"{access.field} reads byte {missing} of memory {access.memory}, which {who}"
 
 
+class _Times:
+    """Which operation certainly begins after another is finished, of all tasks."""
+
+    def __init__(self, context: Context) -> None:
+        self._orders = {task: Order(decoded, context.program.takers) for task, decoded in context.tasks.items()}
+        self._tasks = {
+            task: place for place, task in enumerate(dict.fromkeys(o.task for o in context.program.operations))
+        }
+
+    def is_later(self, operation: Operation, other: Operation) -> bool:
+        """Return whether an operation certainly begins after the other is finished."""
+        if operation.task != other.task:
+            return self._tasks[operation.task] > self._tasks[other.task]
+        return operation.task in self._orders and self._orders[operation.task].is_after(operation.index, other.index)
+
+
 class _Written:
     """The bytes of the memories that the file or an operation writes."""
 
@@ -225,10 +241,7 @@ class _Written:
                 filled = _filled(context.loadable, memory)
                 self._pieces[memory.id].extend((low, high, None) for low, high in filled)
         self._joined = {number: merged(sorted(piece[:2] for piece in of)) for number, of in self._pieces.items()}
-        self._orders = {task: Order(decoded, context.program.takers) for task, decoded in context.tasks.items()}
-        self._tasks = {
-            task: place for place, task in enumerate(dict.fromkeys(o.task for o in context.program.operations))
-        }
+        self._times = _Times(context)
         self._compared = 0
 
     def missing(self, reader: Operation, access: Access) -> tuple[int | None, bool]:
@@ -239,15 +252,40 @@ class _Written:
         if missing is not None or self._compared > MOST_COMPARED:
             return missing, False
         near = [piece for piece in of_memory if piece[0] < access.stop and piece[1] > access.start]
-        early = sorted(piece[:2] for piece in near if piece[2] is None or not self._is_later(piece[2], reader))
+        early = sorted(piece[:2] for piece in near if piece[2] is None or not self._times.is_later(piece[2], reader))
         missing = None if len(early) == len(near) else _outside(access.pieces, merged(early))
         return missing, True
 
-    def _is_later(self, writer: Operation, reader: Operation) -> bool:
-        """Return whether an operation certainly begins after the reader is finished."""
-        if writer.task != reader.task:
-            return self._tasks[writer.task] > self._tasks[reader.task]
-        return writer.task in self._orders and self._orders[writer.task].is_after(writer.index, reader.index)
+
+@rule(
+    "warning",
+    "Correct the address of the result, or of the surface that should read it; or remove the operation.",
+    of_atoms=True,
+    headline="result that nothing reads",
+    of_graph=True,
+)
+def results_are_read(context: Context) -> Iterator[Said]:
+    """A later operation or the application reads the result of an operation.
+
+    Otherwise an operation may read old data in its place.
+    """
+    times, compared = _Times(context), 0
+    readers: dict[int, list[tuple[Operation, Access]]] = defaultdict(list)
+    for operation in context.program.operations:
+        for access in operation.reads:
+            readers[access.memory].append((operation, access))
+    for operation in context.program.operations:
+        for access in operation.writes:
+            compared += len(readers[access.memory])
+            if context.loadable.memory(access.memory).is_output or compared > MOST_COMPARED:
+                continue
+            later = (
+                read
+                for reader, read in readers[access.memory]
+                if reader is not operation and not times.is_later(operation, reader)
+            )
+            if not any(share_bytes(access.pieces, read.pieces) for read in later):
+                yield operation, f"{access.field} at byte {access.start} of memory {access.memory} is never read"
 
 
 def _filled(loadable: Loadable, memory: MemoryEntry) -> list[tuple[int, int]]:

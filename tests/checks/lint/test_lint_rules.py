@@ -89,6 +89,7 @@ FAULTS = [
     ("surfaces-are-in-their-windows", 7, "surface.dst_data.surf_stride", 1 << 20),
     ("inputs-are-written", 3, "surface.src_data.offset", 1600),
     ("inputs-are-written", 1, "surface.x1_data.offset", 400),  # between two blobs
+    ("results-are-read", 7, "surface.dst_data.offset", 2048),
     ("lines-do-not-overlap", 5, "surface.dst_data.line_stride", 8),
     ("surfaces-name-their-memory", 7, "surface.dst_data.type", 1),
     ("dependencies-are-counted", 6, "common.dependency_count", 5),
@@ -482,3 +483,16 @@ def test_data_that_only_a_later_operation_writes_are_found(plant):
     findings = lint(plant(built.loadable, change), "nv_small").findings
     (late,) = [finding for finding in findings if finding.rule == "inputs-are-written"]
     assert late.operation == 2 and "only a later operation writes" in late.evidence
+
+
+def test_a_result_is_unread_where_its_reader_reads_old_data_of_an_ended_operation(lenet_loadable, plant):
+    """The address of the reader is that of the first pooling, whose data are complete, but needed no more."""
+
+    def change(task):
+        target, other = task.operation(10).surface.src_data, task.operation(2).surface.dst_data
+        target.address, target.offset = other.address, other.offset
+
+    assert not lint(lenet_loadable, "nv_small").findings
+    findings = lint(plant(lenet_loadable, change), "nv_small").findings
+    assert [finding.operation for finding in findings if finding.rule == "results-are-read"] == [9]
+    assert "inputs-are-written" not in {finding.rule for finding in findings}
