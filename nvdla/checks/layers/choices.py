@@ -305,10 +305,17 @@ def _makes_all(unit: Unit, shape: Shape) -> bool:
 
 
 def _averages(unit: Unit, layer: ModelLayer, output: Shape) -> bool:
-    """An average over the whole image may be a convolution."""
-    op = unit.first.op
-    kernel = (op.kernel_height_csc, op.kernel_width_csc)
-    return unit.plain and layer.shape is not None and output[1:] == layer.shape[1:] == (1, 1) and kernel == layer.window
+    """An average over the whole image may be a convolution.
+
+    It may also take each atom of the channels, with all its pixels, as the channels of one pixel.
+    """
+    op, atom = unit.first.op, unit.first.config.memory_atom // unit.first.element_bytes("src_data")
+    if not unit.plain or layer.shape is None or layer.shape[1:] != (1, 1):
+        return False
+    kernel, pixels = (op.kernel_height_csc, op.kernel_width_csc), math.prod(layer.window)
+    if kernel == (1, 1) and op.kernel_channel_csc == atom * pixels:
+        return output[0] == atom and output[1] * output[2] == -(-layer.shape[0] // atom)
+    return kernel == layer.window and output[1:] == (1, 1)
 
 
 def _channels(graph: ModelGraph, layer: ModelLayer, source: Shape) -> int:

@@ -54,11 +54,12 @@ class Weights:
         ours = self._of(unit.first)
         if ours is None:
             return None
-        theirs = _like(model, ours.shape, groups)
-        if theirs is None:
+        candidates = _like(model, ours.shape, groups)
+        if not candidates:
             return None
         count = len(ours)
-        likeness = max(_likeness(ours, theirs[first : first + count]) for first in _places(len(theirs), count))
+        places = _places(len(model), count)
+        likeness = max(_likeness(ours, theirs[first : first + count]) for theirs in candidates for first in places)
         if likeness >= SAME:
             return True
         return None if not unit.plain else False
@@ -103,23 +104,25 @@ def _places(kernels: int, count: int) -> range:
     return range(0, max(kernels - count, 0) + 1, count)
 
 
-def _like(model: np.ndarray, shape: tuple[int, ...], groups: int) -> np.ndarray | None:
+def _like(model: np.ndarray, shape: tuple[int, ...], groups: int) -> list[np.ndarray]:
     """A layer's weights in the form of a convolution's (C, R, S): groups filled with zeros, inner products cut.
 
-    A convolution of some of the groups has the channels of those alone.
+    The elements of an inner product have their channels first, or last (TFLite). A convolution of some of the groups
+    has the channels of those alone.
     """
     kernels, channels, *window = model.shape
     wanted = int(np.prod(shape[1:]))
     if channels * int(np.prod(window)) == wanted:
-        return model.reshape(kernels, *shape[1:])
+        last = [] if window != [1, 1] else [model.reshape(kernels, *shape[2:], shape[1]).transpose(0, 3, 1, 2)]
+        return [model.reshape(kernels, *shape[1:]), *last]
     if tuple(window) != tuple(shape[2:]) or shape[1] % channels or shape[1] > groups * channels or kernels % groups:
-        return None
+        return []
     wide = np.zeros((kernels, shape[1], *window), model.dtype)
     for group in range(groups):
         mine = slice(group * kernels // groups, (group + 1) * kernels // groups)
         first = group * channels % shape[1]
         wide[mine, first : first + channels] = model[mine]
-    return wide
+    return [wide]
 
 
 def _likeness(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -73,6 +73,34 @@ def test_groups_of_a_depthwise_convolution_and_tables_in_the_cdp_have_names(nvdl
     assert written_by_the_compiler(net) == names and {"d+dr", "ah", "y"} <= set(names.values())
 
 
+def test_products_with_channels_last_and_averages_of_atoms_have_names(nvdla_command, tmp_path):
+    """TFLite flattens with the channels last; an average of 16 channels on nv_small is one of 2 atoms."""
+    pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    import onnx
+
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(2)
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "ar"),
+        node("Transpose", "ar", "last", perm=[0, 2, 3, 1]),
+        node("Flatten", "last", "flat"),
+        node("Gemm", "flat w1", "y"),
+        node("ReduceMean", "ar", "mean", axes=[2, 3], keepdims=1),
+        node("Conv", "mean w2", "z"),
+    ]
+    shapes = {"w0": (16, 3, 3, 3), "w1": (16 * 5 * 4, 7), "w2": (6, 16, 1, 1)}
+    constants = {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    path, net = tmp_path / "net.onnx", tmp_path / "net.nvdla"
+    onnx.save(model(nodes, {"x": (1, 3, 5, 4)}, {"y": (1, 7), "z": (1, 6, 1, 1)}, constants), path)
+    nvdla.compile(str(path), "nv_small", "int8", rng.normal(size=(4, 3, 5, 4)).astype("f4")).save(net)
+    names = written_by_the_compiler(net)
+    Path(f"{net}.layers.json").unlink()
+    assert nvdla_command("layers", net, "--onnx", path)[0] == 0
+    assert written_by_the_compiler(net) == names and {"a+ar", "y", "mean", "z"} == set(names.values())
+
+
 def branches(rng: np.random.Generator) -> tuple[Network, ModelGraph, dict[str, np.ndarray]]:
     """Two convolutions of one shape from the same data, joined by a sum; its graph without weights, and the weights."""
     weights = {name: rng.standard_normal((8, 8, 1, 1)) for name in "ab"}
