@@ -400,9 +400,7 @@ class _Dump:
         again = f"-roi{seen.roi}" if seen.roi else ""
         name = f"task{seen.task}-op{seen.index:04d}{again}-{seen.engine}.npy"
         write_file(self._directory / name, _written(name, seen.dense))
-        units = seen.units_of_part(self._names)
-        if units is not None and seen.part is not seen.dense and (units.factors is not None or np.ndim(units.zero)):
-            units = None  # channels have another order in memory
+        units = seen.units_in_memory(self._names)
         row = {"task": seen.task, "operation": seen.index, "engine": seen.engine, "layer": seen.layer, "file": name}
         row |= {"shape": list(seen.dense.shape), "dtype": str(seen.dense.dtype)}
         row |= {

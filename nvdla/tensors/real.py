@@ -77,6 +77,11 @@ class Units:
         """The real value of one unit: one number, or one per channel (C,)."""
         return self.scale if self.factors is None else self.scale * self.factors
 
+    @property
+    def by_channel(self) -> bool:
+        """Check whether channels may have different units."""
+        return self.factors is not None or np.ndim(self.zero) > 0
+
     def real(self, elements: np.ndarray) -> np.ndarray:
         """Return the real numbers (float64) of elements; per-channel units need the shape (..., C, H, W)."""
         if self.unsigned:

@@ -109,6 +109,11 @@ class Observation(Keyed):
         """Return the real values of :attr:`part`; None for integers without a scale."""
         return self._units(names, True)
 
+    def units_in_memory(self, names: Names) -> Units | None:
+        """Return the real values of :attr:`dense`; None also for units per channel of channels in another order."""
+        units = self.units_of_part(names)
+        return units if units is None or self.part is self.dense or not units.by_channel else None
+
     def _channels(self, of_part: bool) -> np.ndarray | None:
         """The channels of the network's tensor that :attr:`part` has; None for all."""
         positions = self.positions if of_part else None
@@ -126,8 +131,7 @@ class Observation(Keyed):
 
     def zero(self, names: Names) -> int:
         """The element that stands for 0."""
-        units = self.units_of_part(names)
-        return 0 if units is None else int(units.zero)
+        return int(units.zero) if (units := self.units_of_part(names)) else 0
 
     def at_limits(self, names: Names, of_part: bool, cut: bool = False) -> np.ndarray:
         """Return whether nothing is lost at the lower and the upper end of the type, for each channel of :attr:`part`
@@ -455,11 +459,11 @@ def compare_run(
             judge(*pair)
 
     def judge(expected: Expected, observation: Observation) -> None:
-        array = observation.dense if reference.sees == "memory" else observation.tensor
-        units = observation.units_of_part(names) if reference.sees == "memory" else observation.units(names)
-        raw = observation.written.tobytes()
-        of_part = reference.sees == "memory" or observation.is_part
-        own = Ends.of(units, observation.at_limits(names, of_part, True), array)
+        memory, raw = reference.sees == "memory", observation.written.tobytes()
+        array = observation.dense if memory else observation.tensor
+        units = observation.units_in_memory(names) if memory else observation.units(names)
+        ends = observation.at_limits(names, memory or observation.is_part, True)
+        own = None if memory and observation.part is not array else Ends.of(units, ends, array)
         _judge(comparison, limits, expected, array, raw, _operation_row(observation), units, own)
         if fail_fast and not comparison.rows[-1].passed:
             raise _Diverged

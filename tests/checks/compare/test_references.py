@@ -75,6 +75,29 @@ def test_a_changed_dump_is_found(runtime, surfaces, dumps):
     assert first.difference.first == (0, 1, 0, 1)
 
 
+def test_dumps_of_channels_in_another_order_are_compared_in_elements(nvdla_command, tmp_path):
+    """An average of two atoms of channels writes them as two pixels; the channels have units of their own."""
+    network, rng = Network(), np.random.default_rng(3)
+    x = network.convolution("a", network.input("x", (8, 6, 6)), rng.normal(size=(16, 8, 3, 3)))
+    average = network.mean("average", x)
+    network.output(network.convolution("y", average, rng.normal(size=(8, 16, 1, 1))))
+    data = rng.normal(size=(4, 8, 6, 6))
+    built = build(network, "nv_small", calibration=calibrate(network, data))
+    built.save(net := tmp_path / "net.loadable")
+    file = tmp_path / "net.loadable.layers.json"
+    document = json.loads(file.read_text())
+    document["factors"] = {"average": list(np.linspace(1, 2, 16))}
+    file.write_text(json.dumps(document))
+    for name, picture in zip(("x.npy", "other.npy"), data[:, None].astype("f4"), strict=False):
+        np.save(tmp_path / name, picture)
+    assert nvdla_command("run", net, "-i", tmp_path / "x.npy", "--dump-ops", tmp_path / "ops")[0] == 0
+    words = ("compare", net, "--golden", tmp_path / "ops", "--json", "-i")
+    assert nvdla_command(*words, tmp_path / "x.npy")[0] == 0
+    code, out, _ = nvdla_command(*words, tmp_path / "other.npy")
+    rows = {tuple(row["shape"]): row["passed"] for row in json.loads(out)["tensors"]}
+    assert code == 1 and rows[1, 8, 2, 1] is False
+
+
 def test_the_index_of_the_dumps_has_the_scales_of_their_elements(runtime, surfaces, samples, dumps):
     """Every operation that writes memory has a file and a row; elements and scales give the real values."""
     rows = json.loads((dumps / "index.json").read_text())["operations"]

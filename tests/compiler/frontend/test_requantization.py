@@ -60,10 +60,10 @@ def data(spread=1.5):
     return np.random.default_rng(2).normal(size=(3, *X[1:])).astype("f4") * spread
 
 
-def steps(proto, scale, samples=None, calibration=None, **options):
+def steps(proto, scale, samples=None, calibration=None, config="nv_small", **options):
     """The largest difference from onnxruntime in steps of the output, and what was compiled."""
     samples = data() if samples is None else samples
-    compiled = compile_model(proto, "nv_small", "int8", calibration, **options)
+    compiled = compile_model(proto, config, "int8", calibration, **options)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -194,6 +194,26 @@ def test_relu6_after_a_convolution_is_one_operation_on_the_accelerator(zero):
     error, compiled = steps(net.model(net.pair(value, 6 / 255, zero)), 6 / 255)
     assert error <= 1.01
     assert placed(compiled, "Clip") == placed(compiled, "Conv") == {"accelerator"} and not placed(compiled, "Relu")
+
+
+@pytest.mark.parametrize(("kind", "number"), [("Min", 0.5), ("Max", 0.1), ("HardSwish", None), ("Sigmoid", None)])
+@pytest.mark.parametrize("before", ["Relu", "Conv", "Add"])
+@pytest.mark.parametrize("config", ["nv_small", "nv_full"])
+def test_full_integer_models_need_no_data_where_zero_points_cut_negative_numbers_off(kind, number, before, config):
+    """The ReLU that a zero point of -128 stands for may be an operation, or a part of the table of a function."""
+    net = Quantized()
+    x = net.pair("x", 0.02, I8(-3))
+    value = net.conv(x)
+    if before == "Add":
+        value = net.node("Add", [net.pair(value, 0.04, I8(3)), x])
+    value = net.pair(net.node("Relu", [value]) if before == "Relu" else value, 0.01, I8(-128))
+    if kind == "Sigmoid":  # SiLU
+        value = net.node("Mul", [value, net.pair(net.node("Sigmoid", [value]), 1 / 256, I8(-128))])
+    else:
+        value = net.node(kind, [value, *([] if number is None else [net.constant(number)])])
+    value = net.conv(net.pair(value, 0.008, I8(-128)), 1)
+    off, compiled = steps(net.model(net.pair(value, 0.02, I8(4))), 0.02, config=config)
+    assert compiled.whole and off <= (2.001 if before == "Add" else 1.001)  # the sum is not rounded before
 
 
 def test_elements_that_are_read_with_another_scale_are_other_numbers():

@@ -410,7 +410,7 @@ class _Stripper:
         self.indexed = len(kept)
         if (maker := makers.get(source)) is None:
             return
-        if maker.op_type == "Clip":
+        if maker.op_type in ("Clip", "Relu"):
             self._note_limited(maker, held, makers)
             return
         gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
@@ -435,7 +435,8 @@ class _Stripper:
             self.result.ranges[gate.output[0]] = 0.0, 1.0
 
     def _note_limited(self, node: NodeProto | None, held: Affine, makers: Mapping[str, NodeProto]) -> None:
-        """Give what a quantized Clip limits, also through a ReLU, its range: what is beyond is cut off in any case."""
+        """Give what a quantized Clip or ReLU limits its range: what is beyond is cut off in any case. An argument has a
+        tensor of its own where a function that follows takes the limit."""
         while node is not None and node.op_type in ("Clip", "Relu") and node.input[0] not in self.held:
             if len(self.readers[node.input[0]]) > 1:
                 return
@@ -479,7 +480,7 @@ class _Stripper:
             return source
         name = self.fresh(f"{source}_relu")
         kept.append(self.onnx.helper.make_node("Relu", [source], [name], self.fresh(f"{name}_node")))
-        if maker.op_type in _FUNCTIONS + _AVERAGES:  # the Relu is a separate operation
+        if maker.op_type in _FUNCTIONS + _AVERAGES + _JOINED:  # the Relu may be an operation, or join the next function
             self._note_range(source, wanted)
         return name
 
@@ -648,3 +649,4 @@ _OF_REAL = ("QuantizeLinear", "DequantizeLinear", "Clip", "Pad", "Shape", "Size"
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Abs")
 _AVERAGES = ("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Resize")
 _FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")
+_JOINED = ("Add", "Clip", "Conv", "ConvTranspose", "Div", "Gemm", "MatMul", "Max", "Min", "Mul", "Sub")
