@@ -35,7 +35,7 @@ from nvdla.compiler.builder.layers import (
     ReluSettings,
     ScaleSettings,
 )
-from nvdla.compiler.builder.lower.elementwise import LEVELS, worth
+from nvdla.compiler.builder.lower.elementwise import worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, Calibration, changing, quantize
@@ -577,7 +577,7 @@ def refine(
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
-    ranges |= _of_arguments(folded, magnitudes, ranges)
+    ranges |= _of_arguments(folded, magnitudes, ranges, 2 * LARGEST[precision] + 1)
     magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
     ranges = _of_inner(folded, statistics, magnitudes, room) | ranges if points else {}
     ranges = {name: ends for name, ends in ranges.items() if worth(*ends)}
@@ -638,13 +638,13 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
 
 
 def _of_arguments(
-    network: Network, magnitudes: Mapping[str, float], outputs: Mapping[str, tuple[float, float]]
+    network: Network, magnitudes: Mapping[str, float], outputs: Mapping[str, tuple[float, float]], levels: int
 ) -> dict[str, tuple[float, float]]:
-    """(lowest, highest) number of the arguments of bounded functions whose results are outputs.
+    """(lowest, highest) number of the arguments of bounded functions whose results are outputs of so many ``levels``.
 
     Unseen samples may have any result of such a function: the one face of a picture has a higher score than that of any
     sample. So the argument reaches as far to one side as the samples do to the other, but not beyond the number from
-    which on the result in 8 bits stays the same.
+    which on the integers of the result stay the same.
     """
     ends_by_name = {}
     for layer in network.layers:
@@ -658,7 +658,7 @@ def _of_arguments(
         ends_by_name[argument.name] = -largest, largest
         if len(network.consumers(argument)) == 1:
             numbers = np.linspace(-largest, largest, 1 << 14)
-            elements = np.rint(np.clip(evaluate(layer, numbers), low, high) * (LEVELS / (high - low)))
+            elements = np.rint(np.clip(evaluate(layer, numbers), low, high) * (levels / (high - low)))
             ends_by_name[argument.name] = changing(numbers, elements) or ends_by_name[argument.name]
     return ends_by_name
 

@@ -294,9 +294,11 @@ class _Walk:
                 graph.orders[value.tensor.name] = value.index
         added = graph.network.since(first)
         layers = [layer.name for layer in added if layer.kind != "input"]
+        tables = all(layer.kind in ("input", "function") for layer in added)
         is_task = any(layer.kind == "softmax" for layer in added)
         placement = CPU if is_task else ACCELERATOR if layers else FOLDED
-        reason = operator.note if layers else "no operation needed"
+        note = "lookup table" if tables and "table" not in operator.note else operator.note
+        reason = note if layers else "no operation needed"
         return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)
 
     def _check_types(self, node: Node) -> None:
@@ -463,8 +465,11 @@ class _Walk:
                 magnitudes.update(graph.magnitudes)
                 orders.update((k, v) for k, v in graph.orders.items() if k in left)
             parts.append(part)
+        left = {layer.name for graph in self.graphs.values() for layer in graph.network.layers}
         for row in self.rows:
             row.part = places[row.number]
+            if row.operations and left.isdisjoint(row.operations):
+                row.reason = "in the lookup table of a later node"
         folded = [NodeRow(row.name, row.op, FOLDED, row.reason) for row in self.model.folded]
         return Imported(
             self.model,

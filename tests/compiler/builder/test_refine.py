@@ -301,6 +301,16 @@ def test_scores_beyond_those_of_all_samples_are_not_clipped():
     assert score == pytest.approx(1 / (1 + np.exp(-2.6)), abs=0.01)
 
 
+@pytest.mark.parametrize(("precision", "largest"), [("int8", 6.2), ("int16", 11.8)])
+def test_the_argument_of_a_score_reaches_as_far_as_the_integers_of_the_score_change(precision, largest):
+    net = Network("scores")
+    x = net.convolution("logits", net.input("in", (1, 8, 8)), np.ones((1, 1, 1, 1)))
+    net.output(net.sigmoid("score", x))
+    data = np.random.default_rng(0).uniform(-14, 3, (8, 1, 8, 8))
+    refined = refine(net, _batches(net, data), precision=precision)
+    assert refined.calibration.magnitudes["logits"] == pytest.approx(largest, abs=0.1)
+
+
 def test_the_range_of_joined_gates_is_that_of_gates():
     def ending(net, x):
         gates = [net.sigmoid(f"s{i}", net.scale(f"low{i}", x, np.full(4, 0.1), np.full(4, -3.0))) for i in (0, 1)]

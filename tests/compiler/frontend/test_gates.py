@@ -46,6 +46,18 @@ def test_a_hard_swish_spelled_out_is_one_table_in_int8(order, config):
     assert np.sqrt(np.mean((found - exact) ** 2)) < 0.01 * np.abs(exact).max()
 
 
+def test_the_table_of_nodes_tells_which_of_them_one_lookup_table_computes():
+    """x * sigmoid(x): the product is the table, and no operation of its own computes the sigmoid."""
+    weights = {"w": np.random.default_rng(0).normal(size=(8, 3, 1, 1)).astype("f4")}
+    nodes = [node("Conv", "x w", "c"), node("Sigmoid", "c", "s"), node("Mul", "c s", "y")]
+    compiled = compile_model(
+        model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8, 6, 6)}, weights), "nv_small", "int8", np.ones((2, 3, 6, 6), "f4")
+    )
+    rows = {row.op: row for row in compiled.nodes}
+    assert (rows["Mul"].operations, rows["Mul"].reason) == (["y"], "lookup table")
+    assert (rows["Sigmoid"].operations, rows["Sigmoid"].reason) == ([], "in the lookup table of a later node")
+
+
 def test_in_fp16_it_stays_arithmetic():
     compiled = compile_model(spelled("end"), "nv_full", "fp16")
     kinds = [layer.kind for layer in compiled.imported.network.layers]
