@@ -36,10 +36,10 @@ def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversio
     if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
         array = _resized(array, channels, (width, height), conversion)
     if array.size != channels * height * width:
-        raise FormatError(
-            f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}. Scale the "
-            "images, or use --resize."
-        ).about("resize")
+        text = f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}."
+        if channels == 1 and array.shape[1:] == (height, width):
+            raise FormatError(f"{text} Give several pictures with their channel, as {len(array)}x1x{height}x{width}.")
+        raise FormatError(f"{text} Scale the images, or use --resize.").about("resize")
     if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
         array = array.transpose(2, 0, 1)
     return array.reshape(1, channels, height, width)

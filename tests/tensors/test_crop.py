@@ -125,3 +125,10 @@ def test_an_unknown_interpolation_of_a_layer_file_is_refused():
     document = Preprocessing().document() | {"interpolation": "nearest"}
     with pytest.raises(FormatError, match="interpolation must be one of pil, opencv, got nearest"):
         Preprocessing.of(document)
+
+
+def test_several_gray_pictures_need_their_channel():
+    with pytest.raises(FormatError, match=r"got 5x8x8\. Give several pictures with their channel, as 5x1x8x8\."):
+        planes(np.zeros((5, 8, 8), np.uint8), (1, 8, 8))
+    with pytest.raises(FormatError, match=r"got 5x9x8\. Scale the images, or use --resize\."):
+        planes(np.zeros((5, 9, 8), np.uint8), (1, 8, 8))
