@@ -35,9 +35,11 @@ from nvdla.util.rounding import ceil_div, is_digits
 
 def _convolution(operation: DlaOperation) -> str:
     op, surface = operation.op, operation.surface
-    kernels = surface.dst_data.channel
+    width, channels, pixel = op.kernel_width_csc, op.kernel_channel_csc, surface.src_data.channel
+    if op.data_format != DataFormat.FEATURE and pixel and channels % pixel == 0:
+        width, channels = width * (channels // pixel), pixel  # columns and channels of an image are one axis
     words = [
-        f"{counted(kernels, 'kernel')} {op.kernel_width_csc}x{op.kernel_height_csc}x{op.kernel_channel_csc}",
+        f"{counted(surface.dst_data.channel, 'kernel')} {width}x{op.kernel_height_csc}x{channels}",
         f"stride {op.conv_stride_x},{op.conv_stride_y}",
     ]
     padding = (op.pad_x_left, op.pad_x_right, op.pad_y_top, op.pad_y_bottom)

@@ -56,7 +56,11 @@ def test_an_image_gives_the_results_of_the_reference(config, precision, per_chan
 def test_the_input_of_the_loadable_is_an_image(channels, precision, form):
     net = first_layer((channels, 10, 10))
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
-    tensor = build(net, "nv_full", precision, scales).loadable.tensors[0]
+    built = build(net, "nv_full", precision, scales)
+    tensor = built.loadable.tensors[0]
+    # In the registers the columns and channels of a kernel are one axis; a pixel has 1 or 4 channels.
+    words = next(iter(Program.of(built.loadable).operations)).what
+    assert words.startswith(f"20 kernels 3x3x{1 if channels == 1 else 4}, stride 1,1")
     assert (tensor.pixel_format, tensor.data_category) == (form, DataCategory.IMAGE)
     assert (tensor.c, tensor.line_stride % 32) == (channels, 0)
 
