@@ -196,6 +196,22 @@ def test_relu6_after_a_convolution_is_one_operation_on_the_accelerator(zero):
     assert placed(compiled, "Clip") == placed(compiled, "Conv") == {"accelerator"} and not placed(compiled, "Relu")
 
 
+@pytest.mark.parametrize("moves", [[], ["Identity"], ["Transpose", "MaxPool"]], ids=["quantized", "copied", "moved"])
+def test_integers_that_only_move_are_outputs_of_the_accelerator(moves):
+    """The model's output is int8; here it is real numbers, whose elements are the model's."""
+    net, settings = Quantized(), {"Transpose": {"perm": [0, 2, 1, 3]}, "MaxPool": {"kernel_shape": [1, 2]}}
+    steps_of = [net.constant(0.05), net.constant(3, I8)]
+    value = net.node("QuantizeLinear", [net.conv(net.pair("x", 0.05, I8(0))), *steps_of])
+    for kind in moves:
+        value = net.node(kind, [value], **settings.get(kind, {}))
+    proto = net.model(value)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT8
+    compiled = compile_model(proto, "nv_small")
+    wanted = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": data()[:1]})[0]
+    elements = np.rint(compiled.run(data()[:1])["y"] / 0.05) + 3
+    assert compiled.whole and np.abs(elements - wanted).max() <= 1
+
+
 @pytest.mark.parametrize(("kind", "number"), [("Min", 0.5), ("Max", 0.1), ("HardSwish", None), ("Sigmoid", None)])
 @pytest.mark.parametrize("before", ["Relu", "Conv", "Add"])
 @pytest.mark.parametrize("config", ["nv_small", "nv_full"])

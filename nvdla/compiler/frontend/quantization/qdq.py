@@ -322,7 +322,10 @@ class _Stripper:
 
     def _real_ends(self) -> None:
         """Inputs and outputs that hold quantized numbers become real ones."""
-        quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
+        quantized = set[str]()
+        for node in self.graph.node:
+            if node.op_type == "QuantizeLinear" or (node.op_type in _KEEPERS and node.input[0] in quantized):
+                quantized.update(node.output)
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
         inputs = "input", self.graph.input, taken, "commands also take real numbers (float arrays)"
         form = "a loadable gives elements (--real: real numbers), a package real numbers"
