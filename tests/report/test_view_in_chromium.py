@@ -576,6 +576,16 @@ def test_an_input_of_three_channels_is_shown_as_the_picture(window, side, sample
     assert shown.page.locator("#overview input").input_value() == "0" and shown.errors == []
 
 
+@pytest.mark.parametrize(("name", "has_steps"), [("lenet", True), ("lenet_nv_full_fp16", False)])
+def test_integers_have_steps_and_halves_have_none(window, side, samples, tmp_path, name, has_steps):
+    path, page = samples / f"{name}.loadable", tmp_path / "page.html"
+    page.write_text(html_page(Data.of([side(nvdla.load(path), path, str(samples / "digit5.pgm"))])), encoding="utf-8")
+    shown = window().open(page)
+    open_view(shown.page, "Values")
+    text = shown.page.inner_text("#values")
+    assert "mean" in text and (", step 0.0" in text) == has_steps and (has_steps or "step" not in text)
+
+
 def test_headings_are_named_and_in_order(window, page):
     """No heading is empty, and none is more than one level below the heading before it (for screen readers)."""
     shown = window().open(page)

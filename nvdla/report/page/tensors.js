@@ -40,7 +40,8 @@
       return (value - zeros[zeros.length > 1 ? channel : 0]) * row.scale * row.factors[channel];
     });
   }
-  function unitOf(row) { return row.factors ? null : row.scale; }
+  // The real number of one unit of integers; numbers of fp16 that are real already have none.
+  function unitOf(row) { return row.factors || (row.dtype.startsWith("float") && row.scale === 1) ? null : row.scale; }
   function zeroOf(row) { return row.factors ? 0 : row.zero || 0; } // the number that is shown as 0
 
   view.amount = (row, value) => (unitOf(row) ? view.real((value - zeroOf(row)) * row.scale) : view.real(value));
@@ -86,7 +87,7 @@
     if (row.saturated) words.push(`${view.percent(row.saturated, 2)} saturated`);
     if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
     if (row.special) words.push(`${row.special} NaN or infinite`);
-    words.push(row.factors ? "a scale per channel" : row.scale ? `step ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "integers (unknown scale)" : "");
+    words.push(row.factors ? "a scale per channel" : unitOf(row) ? `step ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "integers (unknown scale)" : "");
     return words.filter(Boolean).join(", ");
   }
 
