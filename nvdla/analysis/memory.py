@@ -17,6 +17,7 @@ from nvdla.loadable import MemoryEntry
 from nvdla.program.operation import Key, short_layer
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document
+from nvdla.util.rounding import align
 
 FORMAT, VERSION = "nvdla-memory", 1
 #: at most so many pairs of values that take the same bytes one after the other are listed
@@ -63,6 +64,7 @@ class MemoryMap:
             "buffers": self.buffer_rows(),
             "reuse": self.reuse(),
             "overlaps": self.overlaps(),
+            "outside": self.outside(),
             "contiguous": self.contiguous(),
             "usage": {space: self.usage[space] for space in SPACES},
         }
@@ -192,6 +194,23 @@ class MemoryMap:
     def overlaps(self) -> list[Row]:
         """Pairs of values of which the later takes bytes of the earlier while that is still read afterwards."""
         return [row for row in self._successions() if row.pop("alive")]
+
+    def outside(self) -> list[Row]:
+        """Accesses that leave the pages of their memory; in hardware they continue in the memories around it."""
+        return [
+            {
+                "operation": operation.label,
+                "field": access.field,
+                "writes": access.writes,
+                "memory": access.memory,
+                "first": access.start,
+                "end": access.stop,
+                "size": access.limit,
+            }
+            for operation in self.study.program.operations
+            for access in operation.accesses
+            if access.start < 0 or access.stop > align(access.limit, PAGE)
+        ]
 
     def _successions(self) -> Iterable[Row]:
         """Which value takes whose bytes: found by going through each memory's values in the order of their writes."""

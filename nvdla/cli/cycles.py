@@ -129,7 +129,8 @@ def _print(document: Document, caveats: list[str], shorter: Mapping[str, str]) -
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     say(f"{document['macs']:,} MACs{use}; {traffic}")
     if document["model_macs"] and document["macs"] > document["model_macs"]:
-        say(f"The model has {document['model_macs']:,} MACs; the others multiply zeros (joined groups, padding).")
+        others = "multiply zeros (joined groups, padding) or compute averages and resizes"
+        say(f"The model has {document['model_macs']:,} MACs; the others {others}.")
     if "energy" in document:
         _print_energy(document["energy"])
     for line in caveats:

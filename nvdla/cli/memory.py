@@ -35,7 +35,7 @@ HELP = """Show the memory map of a loadable: every buffer with address, size, li
   nvdla memory net.nvdla --svg memory.svg         a timeline
   nvdla memory net.nvdla --json                   all data (docs/explain.md)
 
-Exit code 1 if a buffer is overwritten while it is still needed."""
+Exit code 1 if a buffer is overwritten while it is still needed, or an operation leaves its memory."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         _print(document, hidden, left_out)
     if args.svg:
         print_written(args.svg, len(data), args)
-    return 1 if document["overlaps"] else 0
+    return 1 if document["overlaps"] or document["outside"] else 0
 
 
 def _ordered(tables: Mapping[str, list[Document]], args: argparse.Namespace) -> dict[str, list[Document]]:
@@ -155,6 +155,12 @@ def _print(document: Document, hidden: str, left_out: Mapping[str, int]) -> None
         say(
             f"OVERLAP: operation {row['operation']} overwrites {row['bytes']} bytes of buffer {row['earlier']} "
             f"(memory {row['memory']}) that is still read afterwards"
+        )
+    for row in document["outside"]:
+        say(
+            f"OUTSIDE: {row['field']} of operation {row['operation']} {'writes' if row['writes'] else 'reads'} bytes "
+            f"{row['first']:,} to {row['end']:,} of memory {row['memory']}, which has {row['size']:,}; the hardware "
+            "continues in the memories around it"
         )
 
 

@@ -135,6 +135,23 @@ def test_a_buffer_that_is_overwritten_too_early_is_found():
     assert victim.damaged_by == [third.key]
 
 
+@pytest.mark.parametrize("first", [3000, 20480], ids=["across the end", "beyond the end"])
+def test_a_result_that_leaves_its_memory_is_an_error(lenet_loadable, nvdla_command, tmp_path, first):
+    """It overwrites what follows in the address space, such as the input, which is read afterwards."""
+    chain = Study.of(lenet_loadable).steps[0]
+
+    def move(task):
+        task.surface_containers[chain[-1].index].pdp_surface.dst_data.offset = first
+
+    broken = _with_surfaces(lenet_loadable, move)
+    row = {"operation": "0/2", "field": "dst_data", "writes": True, "memory": 1}
+    assert MemoryMap.of(Study.of(broken)).outside() == [row | {"first": first, "end": first + 1152, "size": 1536}]
+    broken.save(path := tmp_path / "broken.nvdla")
+    code, out, _ = nvdla_command("memory", path)
+    assert code == 1 and f"OUTSIDE: dst_data of operation 0/2 writes bytes {first:,} to " in out
+    assert MemoryMap.of(Study.of(lenet_loadable)).outside() == []
+
+
 def test_a_buffer_after_the_end_of_its_memory_is_shown_where_its_page_reaches(lenet_loadable):
     """Memories are allocated in whole pages, so that a surface after the last byte of one is still in it."""
     chain = Study.of(lenet_loadable).steps[0]
