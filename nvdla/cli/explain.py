@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.cycles.document import conditions, memory_document
+    from nvdla.analysis.cycles.document import caveats, memory_document
     from nvdla.analysis.explain import accounting, chosen, explanations, operation_document
     from nvdla.analysis.layer_forms import with_advice
 
@@ -102,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
         _print_rows(rows)
         _print_accounting(spent)
     if not args.svg:
-        say(f"Note: {conditions(study.memory, study.software, request.clock, study.board, study.config)}.")
+        for line in caveats(study, request.clock):
+            say(f"Note: {line}.")
     if "silicon" in document:
         print()
         print_silicon(document["silicon"], hidden)
