@@ -431,8 +431,7 @@ class Runtime:
         self._linked.account.hold_scratch(machine.meter.most)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
-        """Link memories with contiguous addresses into one array, for an access that leaves its region. Raises
-        ``error`` where that is refused (``strict``), or done already."""
+        """Link memories into one array, for an access that leaves its region; ``error`` if that is refused or done."""
         if self._strict or self._linked.space.flat:
             raise error
         self._linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
@@ -616,9 +615,10 @@ class Runtime:
             del (log if log is not None else [])[logged:]
             return self._run_firmware(inputs, observer and observer.again(), log)
         except NvdlaError as error:
-            if self._given["config"] != "auto":
-                from nvdla.emulator.execution import dry_run
+            from nvdla.emulator.execution import dry_run
 
+            dry_run.add_warnings(error, self.warnings)
+            if self._given["config"] != "auto":
                 dry_run.name_able(error, self.loadable, self._program.abi, self.config)
             raise
         self._dirty = plan.dirty
@@ -658,7 +658,7 @@ class Runtime:
             scheduler = recorder.run(self.tasks, machine, log)
         finally:
             machine.close()
-        self._note(machine)
+            self._note(machine)
         self.steps = scheduler.steps
         return recorder.plan(self._linked, self.tasks)
 

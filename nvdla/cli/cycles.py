@@ -129,7 +129,7 @@ def _print(document: Document, caveats: list[str], shorter: Mapping[str, str]) -
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     say(f"{document['macs']:,} MACs{use}; {traffic}")
     if document["model_macs"] and document["macs"] > document["model_macs"]:
-        others = "multiply zeros (joined groups, padding) or compute averages and resizes"
+        others = "multiply zeros (joined groups, padding) or ones (averages, data that are moved)"
         say(f"The model has {document['model_macs']:,} MACs; the others {others}.")
     if "energy" in document:
         _print_energy(document["energy"])

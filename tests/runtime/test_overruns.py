@@ -92,6 +92,21 @@ def stray():
     return network([Op(OpType.SDP, copy((WORK, regions[0].base - regions[2].base), (OUTPUT, 0)))])
 
 
+def test_an_error_after_a_result_outside_its_memory_names_that_result(lenet_loadable, plant, nvdla_command, tmp_path):
+    """The first pooling writes over the descriptors, so that the next convolution cannot be read."""
+
+    def change(task):
+        task.operation(2).surface.dst_data.offset = 20000
+
+    plant(lenet_loadable, change).save(path := tmp_path / "stray.nvdla")
+    runtime = nvdla.Runtime(path)
+    with pytest.raises(nvdla.NvdlaError, match=r"operation 0/6 .*Before it: operation 0/2 \(PDP\): dst_data begins at"):
+        runtime.run_raw([bytes(runtime.inputs[0].size)])
+    assert any("operation 0/2 (PDP)" in warning for warning in runtime.warnings)
+    code, _, err = nvdla_command("run", path, "--random-input")
+    assert code == 2 and "Before it: operation 0/2 (PDP)" in err
+
+
 def test_an_address_that_leads_into_another_memory_is_reported():
     """The access leaves no region: it begins in one that is not its own, as hardware would have it."""
     runtime, surface = nvdla.Runtime(stray()), bytes(range(256))

@@ -89,7 +89,7 @@ def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
 )
 def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
     """The largest int8 magnitude of a tensor, or of another with its scale, is at least a quarter of the range (32 of
-    127)."""
+    127). A final sigmoid or tanh, whose range is known, is not judged."""
 
     def peak(health: TensorHealth) -> float:
         low, high = health.range
@@ -101,6 +101,8 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
     used = {scale(health) for _, health in context.measured() if 4 * peak(health) >= health.room} - {None}
     for subject, health in context.measured():
         is_small = health.dtype == np.int8 and 0 < 4 * peak(health) < health.room
+        is_final = any(context.loadable.memory(access.memory).is_output for access in subject.writes)
+        is_small &= not (is_final and health.limited.all())
         if is_small and _computes(subject, health) and scale(health) not in used:
             low, high = health.range
             smaller = health.room / peak(health)

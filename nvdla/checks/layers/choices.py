@@ -16,7 +16,7 @@ from nvdla.loadable.descriptors.enums import Activation, ConvMode, DataFormat, E
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program
 from nvdla.program.values import Value, values_of
-from nvdla.util.rounding import align
+from nvdla.util.rounding import align, ceil_div
 
 STAGES = ("x1", "x2", "y")
 
@@ -314,7 +314,7 @@ def _averages(unit: Unit, layer: ModelLayer, output: Shape) -> bool:
         return False
     kernel, pixels = (op.kernel_height_csc, op.kernel_width_csc), math.prod(layer.window)
     if kernel == (1, 1) and op.kernel_channel_csc == atom * pixels:
-        return output[0] == atom and output[1] * output[2] == -(-layer.shape[0] // atom)
+        return output[0] == atom and output[1] * output[2] == ceil_div(layer.shape[0], atom)
     return kernel == layer.window and output[1:] == (1, 1)
 
 

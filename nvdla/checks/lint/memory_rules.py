@@ -265,11 +265,12 @@ class _Written:
     of_graph=True,
 )
 def results_are_read(context: Context) -> Iterator[Said]:
-    """A later operation or the application reads the result of an operation.
+    """A later operation or the application reads the result of an operation, or what is next to it (a stride may skip
+    rows).
 
     Otherwise an operation may read old data in its place.
     """
-    times, compared = _Times(context), 0
+    times, compared, atom = _Times(context), 0, context.config.memory_atom
     readers: dict[int, list[tuple[Operation, Access]]] = defaultdict(list)
     for operation in context.program.operations:
         for access in operation.reads:
@@ -279,12 +280,13 @@ def results_are_read(context: Context) -> Iterator[Said]:
             compared += len(readers[access.memory])
             if context.loadable.memory(access.memory).is_output or compared > MOST_COMPARED:
                 continue
-            later = (
-                read
+            if not any(
+                read.start <= align(access.stop, atom)
+                and align(read.stop, atom) >= access.start
+                and reader is not operation
+                and not times.is_later(operation, reader)
                 for reader, read in readers[access.memory]
-                if reader is not operation and not times.is_later(operation, reader)
-            )
-            if not any(share_bytes(access.pieces, read.pieces) for read in later):
+            ):
                 yield operation, f"{access.field} at byte {access.start} of memory {access.memory} is never read"
 
 

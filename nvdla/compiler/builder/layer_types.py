@@ -186,9 +186,10 @@ def limited_ends(
     """
     low, high, unit = ranges[tensor.name]
     least, most = _channel_bounds(tensor.producer, np.inf, known)
+    most_lost = unit * (1 + 1e-6)  # TFLite's tanh, in units of 1/128, ends at 127
     ends = {
-        "low": (low - (high - low) * _BEYOND, least >= low - unit / 2),
-        "high": (high + (high - low) * _BEYOND, most <= high + unit / 2),
+        "low": (low - (high - low) * _BEYOND, least >= low - most_lost),
+        "high": (high + (high - low) * _BEYOND, most <= high + most_lost),
     }
     limited: dict[str, list[int] | None] = {}
     cut = []

@@ -46,6 +46,9 @@ ACCELERATOR, CPU, FOLDED, HOST = "accelerator", "cpu", "folded", "host"
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
+#: why a node that only moves elements has operations
+MOVED = "moves elements for the nodes that read it"
+
 
 @dataclass
 class NodeRow:
@@ -470,6 +473,7 @@ class _Walk:
             row.part = places[row.number]
             if row.operations and left.isdisjoint(row.operations):
                 row.reason = "in the lookup table of a later node"
+        self._credit_moves()
         folded = [NodeRow(row.name, row.op, FOLDED, row.reason) for row in self.model.folded]
         return Imported(
             self.model,
@@ -482,6 +486,43 @@ class _Walk:
             magnitudes,
             orders,
         )
+
+    def _credit_moves(self) -> None:
+        """Layers that move elements for a reader are also operations of the nodes that only state the move."""
+        rows = {row.name: row for row in self.rows}
+        for number, graph in self.graphs.items():
+            left, nodes = {layer.name for layer in graph.network.layers}, self.by_part.get(number, [])
+            makers = {name: node for node in nodes for name in node.outputs}
+            for node in nodes:
+                own = f"{graph.name(node.outputs[0])}/"
+                for move in filter(left.intersection(graph.ties).__contains__, rows[node.name].operations):
+                    if not move.startswith(own):
+                        continue
+                    source = graph.ties[move]
+                    while source in graph.ties:
+                        source = graph.ties[source]
+                    for name in _movers(node, graph.tensors.get(source, source), makers, rows):
+                        rows[name].placement, rows[name].reason = ACCELERATOR, MOVED
+                        rows[name].operations = list(dict.fromkeys([*rows[name].operations, move]))
+
+
+def _movers(node: Node, value: str, makers: Mapping[str, Node], rows: Mapping[str, NodeRow]) -> list[str]:
+    """The names of the nodes that only move elements on the ways from a value to a node."""
+    behind: dict[str, Node] = {}
+    waiting = list(node.inputs)
+    while waiting:
+        maker = makers.get(waiting.pop())
+        if maker is None or maker.name in behind:
+            continue
+        if rows[maker.name].placement == FOLDED or rows[maker.name].reason == MOVED:
+            behind[maker.name] = maker
+            waiting += maker.inputs
+    movers, reached = [], {value}
+    for name in filter(behind.__contains__, rows):  # in the order of the model
+        if reached.intersection(behind[name].inputs):
+            reached.update(behind[name].outputs)
+            movers.append(name)
+    return movers
 
 
 class _Snapshot:

@@ -3,6 +3,8 @@ the dependency graph is followed to its end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nvdla.emulator.cpu.task import CpuTask
 from nvdla.emulator.firmware.operation import check_budget
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
@@ -10,7 +12,7 @@ from nvdla.emulator.hardware.configuration import Configuration, configurations
 from nvdla.emulator.hardware.machine import Rehearsal
 from nvdla.emulator.memory.linker import LinkedLoadable
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, MIDDLE_ATOM, feature_atom
-from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError, on_one_line
+from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError, on_one_line, sentence
 from nvdla.limits import Limits
 from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.enums import Interface, PixelFormat
@@ -109,6 +111,13 @@ def check_atoms(loadable: Loadable, abi: Abi, config: Configuration) -> None:
     """
     if problem := _wrong_atom(loadable, config):
         raise ConfigError(problem + _able_text(loadable, abi))
+
+
+def add_warnings(error: NvdlaError, warnings: Sequence[str]) -> None:
+    """Add to the error of a run the warnings before it: a result outside its memory may have overwritten descriptors,
+    so that the error is about another operation."""
+    if warnings:
+        error.args = (on_one_line(f"{sentence(error)} Before it: {'; '.join(warnings)}."),)
 
 
 def name_able(error: NvdlaError, loadable: Loadable, abi: Abi, config: Configuration) -> None:

@@ -41,7 +41,7 @@
     });
   }
   // The real number of one unit of integers; numbers of fp16 that are real already have none.
-  function unitOf(row) { return row.factors || (row.dtype.startsWith("float") && row.scale === 1) ? null : row.scale; }
+  function unitOf(row) { return row.factors || (row.dtype?.startsWith("float") && row.scale === 1) ? null : row.scale; }
   function zeroOf(row) { return row.factors ? 0 : row.zero || 0; } // the number that is shown as 0
 
   view.amount = (row, value) => (unitOf(row) ? view.real((value - zeroOf(row)) * row.scale) : view.real(value));

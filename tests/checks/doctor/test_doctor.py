@@ -15,7 +15,8 @@ from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
 from nvdla.checks.doctor.run_checks import outputs_hardly_saturate
 from nvdla.cli.doctor import bars
-from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate, floating
+from nvdla.compiler.builder.refinement import refine
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.program.naming import Names, from_sidecar
 
@@ -474,6 +475,21 @@ def test_a_small_branch_of_a_concat_has_the_scale_of_the_large_one(tmp_path):
         nvdla.load(tmp_path / "net.loadable"), names=apart, inputs=lambda runtime: [runtime.surfaces(samples[:1])]
     )
     assert "outputs-use-their-range" in {finding.rule for finding in report.findings}
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_no_calibration_gives_a_final_tanh_another_range(config, tmp_path):
+    network = Network()
+    network.output(network.tanh("t", network.convolution("c", network.input("in", (3, 9, 9)), np.ones((8, 3, 1, 1)))))
+    samples = np.random.default_rng(0).normal(size=(4, 3, 9, 9)) / 100
+    refined = refine(network, lambda: [floating.run(network, {"in": sample[None]}) for sample in samples])
+    built = build(refined.network, config, calibration=refined.calibration)
+    built.save(tmp_path / "net.loadable")
+    names = from_sidecar(tmp_path / "net.loadable")
+    net = nvdla.load(tmp_path / "net.loadable")
+    report = examine(net, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
+    assert "outputs-use-their-range" not in {finding.rule for finding in report.findings}
+    assert max(abs(row["max"]) for row in report.tensors if row["layer"].endswith("t")) < 32
 
 
 def test_image_kernels_of_this_toolkit_have_their_weights(tmp_path):

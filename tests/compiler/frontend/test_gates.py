@@ -58,6 +58,25 @@ def test_the_table_of_nodes_tells_which_of_them_one_lookup_table_computes():
     assert (rows["Sigmoid"].operations, rows["Sigmoid"].reason) == ([], "in the lookup table of a later node")
 
 
+def test_the_table_of_nodes_tells_which_of_them_move_elements_by_operations():
+    """The copies of a nearest Resize are in the order that its reader needs; a Flatten of one pixel needs none."""
+    constants = {"w": RNG.normal(size=(8, 3, 1, 1)).astype("f4"), "v": RNG.normal(size=(4, 8, 3, 3)).astype("f4")}
+    constants["scales"] = np.array([1, 1, 2, 2], "f4")
+    nodes = [
+        node("Conv", "x w", "c"),
+        node("Resize", "c  scales", "up", mode="nearest"),
+        node("Conv", "up v", "d"),
+        node("GlobalAveragePool", "d", "g"),
+        node("Flatten", "g", "y"),
+    ]
+    nodes[1].input[:] = ["c", "", "scales"]
+    made = model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 4)}, constants)
+    compiled = compile_model(made, "nv_small", "int8", np.ones((2, 3, 6, 6), "f4"))
+    rows = {row.op: row for row in compiled.nodes}
+    assert (rows["Resize"].placement, rows["Resize"].operations) == ("accelerator", ["d/repeat"])
+    assert rows["Flatten"].placement == "folded" and "d/repeat" in rows["Conv"].operations
+
+
 def test_in_fp16_it_stays_arithmetic():
     compiled = compile_model(spelled("end"), "nv_full", "fp16")
     kinds = [layer.kind for layer in compiled.imported.network.layers]

@@ -438,8 +438,8 @@ class _Stripper:
             self.result.ranges[gate.output[0]] = 0.0, 1.0
 
     def _note_limited(self, node: NodeProto | None, held: Affine, makers: Mapping[str, NodeProto]) -> None:
-        """Give what a quantized Clip or ReLU limits its range: what is beyond is cut off in any case. An argument has a
-        tensor of its own where a function that follows takes the limit."""
+        """Give what a quantized Clip or ReLU limits its range: what is beyond is cut off in any case. An argument is a
+        separate tensor where a function that follows takes the limit."""
         while node is not None and node.op_type in ("Clip", "Relu") and node.input[0] not in self.held:
             if len(self.readers[node.input[0]]) > 1:
                 return
