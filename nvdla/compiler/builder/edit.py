@@ -66,7 +66,8 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     op = descriptor.op
     where = f"operation {task}/{operation}"
     if op.data_format != DataFormat.FEATURE or op.conv_mode:
-        raise BuildError(f"{where}: weights: must be of a direct convolution on feature data to be replaced")
+        image = " Compile with --input-format feature (Python: input_format='feature')." if not op.conv_mode else ""
+        raise BuildError(f"{where}: weights: must be of a direct convolution on feature data to be replaced.{image}")
     shape = (descriptor.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
     dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)

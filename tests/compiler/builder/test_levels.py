@@ -48,7 +48,8 @@ def check_levels(net, config, precision, per_channel=False, search=None, **optio
                 continue
             near = 0.02 * np.abs(wanted.astype(np.float64)).max() + 1e-6
             np.testing.assert_allclose(found[name].astype(np.float64), wanted.astype(np.float64), atol=near)
-        assert precision == "int16" or not lint(built.loadable, config).findings
+        rules = {finding.rule for finding in lint(built.loadable, config).findings}
+        assert precision == "int16" or rules <= {"results-are-read"}  # a stride or a crop may leave out a whole result
 
 
 @pytest.mark.parametrize(("config", "precision", "per_channel"), [*INTEGERS, ("nv_medium_512", "int8", True)])
