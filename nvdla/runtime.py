@@ -425,10 +425,10 @@ class Runtime:
         room = self._linked.account.room()
         return kind(self.config, self._linked.space, self.threads, self.limits, self._hardware_only, room)
 
-    def _note(self, machine: Machine) -> None:
-        """Keep warnings and memory use of a machine that has run the tasks."""
+    def _note(self, machine: Machine, is_through: bool = True) -> None:
+        """Keep warnings and memory use of a machine that has run the tasks; where an error ended it, warnings alone."""
         self.warnings += [warning for warning in machine.warnings if warning not in self.warnings]
-        self._linked.account.hold_scratch(machine.meter.most)
+        self._linked.account.hold_scratch(machine.meter.most if is_through else 0)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
         """Link memories into one array, for an access that leaves its region; ``error`` if that is refused or done."""
@@ -629,8 +629,7 @@ class Runtime:
         return [self._linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
     def _record(self, inputs: list[tuple[MemoryEntry, Surface]]) -> list[bytes] | None:
-        """Record a first run without arithmetic, then let the plan compute. Return None where the firmware has to run:
-        it takes part in the result, or knows the operation that an error is about."""
+        """Record a first run without arithmetic, then let the plan compute; None where the firmware has to run."""
         self._linked.reset(self._dirty)
         self._is_large, self._dirty = False, None
         try:
@@ -658,7 +657,8 @@ class Runtime:
             scheduler = recorder.run(self.tasks, machine, log)
         finally:
             machine.close()
-            self._note(machine)
+            self._note(machine, is_through=False)
+        self._note(machine)
         self.steps = scheduler.steps
         return recorder.plan(self._linked, self.tasks)
 

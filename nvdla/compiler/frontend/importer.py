@@ -491,38 +491,44 @@ class _Walk:
         """Layers that move elements for a reader are also operations of the nodes that only state the move."""
         rows = {row.name: row for row in self.rows}
         for number, graph in self.graphs.items():
-            left, nodes = {layer.name for layer in graph.network.layers}, self.by_part.get(number, [])
+            nodes = self.by_part.get(number, [])
             makers = {name: node for node in nodes for name in node.outputs}
+            roots: dict[str, str] = {}
+            for layer, source in graph.ties.items():
+                roots[layer] = roots.get(source, source)
             for node in nodes:
                 own = f"{graph.name(node.outputs[0])}/"
-                for move in filter(left.intersection(graph.ties).__contains__, rows[node.name].operations):
-                    if not move.startswith(own):
-                        continue
-                    source = graph.ties[move]
-                    while source in graph.ties:
-                        source = graph.ties[source]
-                    for name in _movers(node, graph.tensors.get(source, source), makers, rows):
-                        rows[name].placement, rows[name].reason = ACCELERATOR, MOVED
-                        rows[name].operations = list(dict.fromkeys([*rows[name].operations, move]))
+                moves: dict[str, list[str]] = {}
+                for move in rows[node.name].operations:
+                    if move in roots and move.startswith(own):
+                        moves.setdefault(graph.tensors.get(roots[move], roots[move]), []).append(move)
+                if moves:
+                    _credit(node, moves, makers, rows)
 
 
-def _movers(node: Node, value: str, makers: Mapping[str, Node], rows: Mapping[str, NodeRow]) -> list[str]:
-    """The names of the nodes that only move elements on the ways from a value to a node."""
+def _credit(
+    node: Node, moves: Mapping[str, list[str]], makers: Mapping[str, Node], rows: Mapping[str, NodeRow]
+) -> None:
+    """``moves``: layers that a node needs to read elements of a value, by this value. They belong to the nodes between
+    the two, back to the first that is known to move elements already."""
     behind: dict[str, Node] = {}
-    waiting = list(node.inputs)
+    waiting, reached = list(node.inputs), dict(moves)
     while waiting:
         maker = makers.get(waiting.pop())
         if maker is None or maker.name in behind:
             continue
-        if rows[maker.name].placement == FOLDED or rows[maker.name].reason == MOVED:
+        if rows[maker.name].reason == MOVED:
+            behind[maker.name] = maker
+            reached |= {name: [move for of in moves.values() for move in of] for name in maker.inputs[:1]}
+        elif rows[maker.name].placement == FOLDED:
             behind[maker.name] = maker
             waiting += maker.inputs
-    movers, reached = [], {value}
-    for name in filter(behind.__contains__, rows):  # in the order of the model
-        if reached.intersection(behind[name].inputs):
-            reached.update(behind[name].outputs)
-            movers.append(name)
-    return movers
+    for name, maker in reversed(behind.items()):
+        moving = [move for value in maker.inputs if value in reached for move in reached[value]]
+        if moving:
+            reached |= dict.fromkeys(maker.outputs, moving)
+            rows[name].placement, rows[name].reason = ACCELERATOR, MOVED
+            rows[name].operations = list(dict.fromkeys([*rows[name].operations, *moving]))
 
 
 class _Snapshot:
