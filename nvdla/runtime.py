@@ -653,12 +653,12 @@ class Runtime:
     def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None, machine: Machine) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""
         recorder = Recorder(on_operation)
+        scheduler = None
         try:
             scheduler = recorder.run(self.tasks, machine, log)
         finally:
             machine.close()
-            self._note(machine, is_through=False)
-        self._note(machine)
+            self._note(machine, is_through=scheduler is not None)
         self.steps = scheduler.steps
         return recorder.plan(self._linked, self.tasks)
 

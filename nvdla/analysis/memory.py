@@ -17,7 +17,6 @@ from nvdla.loadable import MemoryEntry
 from nvdla.program.operation import Key, short_layer
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document
-from nvdla.util.rounding import align
 
 FORMAT, VERSION = "nvdla-memory", 1
 #: at most so many pairs of values that take the same bytes one after the other are listed
@@ -209,7 +208,7 @@ class MemoryMap:
             }
             for operation in self.study.program.operations
             for access in operation.accesses
-            if access.start < 0 or access.stop > align(access.limit, PAGE)
+            if access.is_outside
         ]
 
     def _successions(self) -> Iterable[Row]:

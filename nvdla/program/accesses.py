@@ -149,6 +149,11 @@ class Access:
         return tuple((max(low, 0), min(high, limit)) for low, high in pieces if low < limit and high > 0)
 
     @property
+    def is_outside(self) -> bool:
+        """Check whether bytes are before the memory or after its last page."""
+        return self.start < 0 or self.stop > align(self.limit, PAGE)
+
+    @property
     def beyond(self) -> int:
         """Bytes from the end of the memory to the last that is touched; of one that begins before it, those before."""
         return max(self.stop - self.limit, -self.start, 0)

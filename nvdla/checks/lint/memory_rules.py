@@ -34,7 +34,7 @@ def surfaces_are_in_their_windows(context: Context) -> Iterator[Said]:
     """
     for subject in context.subjects:
         for access in subject.accesses:
-            if access.stop > align(access.limit, PAGE):
+            if access.is_outside:
                 yield (
                     subject,
                     f"{access.field} ends at byte {access.stop} of memory {access.memory}, which has {access.limit} "
