@@ -294,7 +294,7 @@ def gguf_file(name: str, array: np.ndarray) -> bytes:
     return head.ljust(-(-len(head) // 32) * 32, b"\0") + array.tobytes()
 
 
-def test_a_module_without_parameters_refuses_them(tmp_path):
+def test_a_module_without_parameters_refuses_them(formats):
     container = registry.open(read("3.13.0/arith_polyglot.vmfb"))
     with pytest.raises(FormatError, match="the module loads no parameters"):
         container.call("mix64", ["1"], parameters={"": [Parameter.from_bytes("w", b"1")]})
