@@ -11,6 +11,7 @@ import json
 import math
 import os
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
@@ -24,8 +25,6 @@ from nvdla.util.rounding import ceil_div, real
 MAGIC = b"DIMG"
 HEADER = struct.Struct("<4sI7I")
 MAX_FILE = 1 << 30
-ONE_IMAGE = "Give one image per file: --input FILE --input FILE ...; in Python, run takes arrays of several."
-"""Advice for a file with several images."""
 MAX_PICTURE = 64 << 20  # pixels of a written picture
 MAX_TEXT = 1 << 26  # bytes of a text dump: its numbers take some thirty times as much while they are read
 
@@ -204,9 +203,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         hint = (
             " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
             if is_color
-            else f" {ONE_IMAGE}"
-            if array.ndim == 4 and array.shape[1:] == shape[1:] and batch == 1
-            else _hint_of_batch(array, shape)
+            else several_images(array, shape) or _hint_of_batch(array, shape)
         )
         raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
     array = array.reshape(shape)
@@ -216,6 +213,22 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         check_whole(array, dtype, f"the input's {dtype}", "Quantize them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
+
+
+def several_images(array: np.ndarray, shape: Sequence[int]) -> str:
+    """Advice for an array of several images, in any order of axes, where the network takes one; else empty."""
+    sizes = tuple(shape)
+    orders = (sizes[1:], (*sizes[2:], *sizes[1:2]), *([sizes[2:]] if 1 in sizes[1:2] else []))
+    if array.ndim < 3 or sizes[:1] != (1,) or len(array) < 2 or array.shape[1:] not in orders:
+        return ""
+    several = shape_text((len(array), *sizes[1:]))
+    return f" Give one image per file: --input FILE --input FILE ...; in Python, run takes arrays as {several}."
+
+
+def has_axes(array: np.ndarray, shape: Sequence[int]) -> bool:
+    """Check whether ``array`` has the axes of ``shape`` but for those of size 1, or whether one of them is flat."""
+    wanted = _without_ones(tuple(shape))
+    return array.ndim == 1 or len(wanted) < 2 or _without_ones(array.shape) == wanted
 
 
 def _hint_of_batch(array: np.ndarray, shape: tuple[int, ...]) -> str:

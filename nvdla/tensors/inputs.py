@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from nvdla.errors import ArgumentTypeError, FormatError, shape_text
-from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_dimg, read_npy, read_raw
+from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, has_axes, read_dimg, read_npy, read_raw
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, described, raw_bytes
@@ -35,13 +35,15 @@ def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversio
     is_size = array.size == channels * height * width
     if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
         array = _resized(array, channels, (width, height), conversion)
+    text = f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}."
     if array.size != channels * height * width:
-        text = f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}."
         if channels == 1 and array.shape[1:] == (height, width):
             raise FormatError(f"{text} Give several pictures with their channel, as {len(array)}x1x{height}x{width}.")
         raise FormatError(f"{text} Scale the images, or use --resize.").about("resize")
     if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
         array = array.transpose(2, 0, 1)
+    if not has_axes(array, shape):
+        raise FormatError(f"{text} Are height and width exchanged?")
     return array.reshape(1, channels, height, width)
 
 

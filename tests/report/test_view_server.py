@@ -261,7 +261,7 @@ def test_a_drop_on_a_part_runs_the_whole_package(tmp_path):
         run = folder.page(part).document["sides"][0]["run"]
         assert run["error"] is None and run == given.page(part).document["sides"][0]["run"]
     assert page.document["sides"][0]["run"] == folder.page("part2.loadable").document["sides"][0]["run"]
-    with pytest.raises(FormatError, match=r"y\.npy: elements: must be 192"):
+    with pytest.raises(FormatError, match=r"y\.npy: input \w+: shape must be "):
         folder.run("part2.loadable", "y.npy", "", (tmp_path / "calibration.npy").read_bytes())
 
 

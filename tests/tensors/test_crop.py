@@ -12,6 +12,7 @@ from PIL import Image
 import nvdla
 from nvdla.cli.main import main
 from nvdla.errors import FormatError
+from nvdla.tensors.files import fit
 from nvdla.tensors.images import MAX_PIXELS, PixelConversion, read_pixels
 from nvdla.tensors.inputs import Preprocessing, planes
 
@@ -132,3 +133,20 @@ def test_several_gray_pictures_need_their_channel():
         planes(np.zeros((5, 8, 8), np.uint8), (1, 8, 8))
     with pytest.raises(FormatError, match=r"got 5x9x8\. Scale the images, or use --resize\."):
         planes(np.zeros((5, 9, 8), np.uint8), (1, 8, 8))
+
+
+def test_pictures_with_height_and_width_exchanged_are_refused():
+    """They have the right number of pixels."""
+    pixels = np.arange(240, dtype=np.uint8)
+    for shape in ((10, 8, 3), (3, 10, 8), (10, 24)):
+        with pytest.raises(FormatError, match="Are height and width exchanged"):
+            planes(pixels.reshape(shape), (3, 8, 10))
+    for array in (pixels, pixels.reshape(3, 8, 10), np.moveaxis(pixels.reshape(3, 8, 10), 0, -1)):
+        assert np.array_equal(planes(array, (3, 8, 10)).ravel(), pixels)
+    assert planes(pixels.reshape(3, 8, 10), (240, 1, 1)).shape == (1, 240, 1, 1)
+
+
+def test_several_images_without_their_channel_are_refused_with_the_shape_that_python_takes():
+    for shape in ((5, 28, 28), (5, 28, 28, 1), (5, 1, 28, 28)):
+        with pytest.raises(FormatError, match=r"Give one image per file: .* in Python, run takes arrays as 5x1x28x28"):
+            fit(np.zeros(shape, np.int8), (1, 1, 28, 28), np.dtype(np.int8), "input")

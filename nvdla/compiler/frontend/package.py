@@ -28,7 +28,7 @@ from nvdla.compiler.frontend.opening import CompiledPart, HostPart, PackedPart, 
 from nvdla.errors import FormatError, LoadableError, NvdlaError, shape_text
 from nvdla.loadable import load
 from nvdla.program.program import check_built_in
-from nvdla.tensors.files import IMAGE_ENDINGS, ONE_IMAGE, check_whole, ending, read_npy
+from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, has_axes, read_npy, several_images
 from nvdla.tensors.images import is_picture
 from nvdla.tensors.inputs import (
     Input,
@@ -480,14 +480,17 @@ def real_input(
             numbers = np.concatenate([pictures.array(image, single) for image in images]).reshape(shape)
             _check_picture(numbers, name, parts, pictures.range)
             return numbers
-    array = real_numbers(array, name, parts)
-    if array.size != math.prod(shape):
-        hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] and array.size > math.prod(shape) else ""
-        what, whose = (value, f"input {name}, ") if is_file else (f"input {name}", "")
-        raise FormatError(
-            f"{what}: elements: must be {math.prod(shape)} ({whose}{shape_text(shape)}), got {array.size}{hint}"
-        )
-    return array.reshape(shape) if is_file else array
+    return in_shape(real_numbers(array, name, parts), shape, f"{value}: input {name}" if is_file else f"input {name}")
+
+
+def in_shape(array: np.ndarray, shape: Sequence[int], name: str) -> np.ndarray:
+    """Return an array in the shape of an input, whose axes of size 1 may be missing, and whose channels may be at the
+    other end. Raises FormatError for other axes."""
+    ordered = in_order(array, shape)
+    if ordered.size != math.prod(shape) or not has_axes(ordered, shape):
+        hint = several_images(array, shape)
+        raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
+    return ordered.reshape(shape)
 
 
 def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarray:

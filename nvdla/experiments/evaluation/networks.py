@@ -16,7 +16,7 @@ import numpy as np
 import nvdla
 from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.errors import FormatError, shape_text
+from nvdla.errors import FormatError
 from nvdla.program import naming
 from nvdla.program.naming import ModelValue, Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy
@@ -299,7 +299,7 @@ class PackageNetwork(EvaluatedNetwork):
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of real numbers."""
-        from nvdla.compiler.frontend.package import real_input, real_numbers
+        from nvdla.compiler.frontend.package import in_shape, real_input, real_numbers
 
         given = self._preprocessing
         if isinstance(value, str | os.PathLike):
@@ -311,11 +311,7 @@ class PackageNetwork(EvaluatedNetwork):
         array = np.asarray(value)
         if holds_pixels(array) and array.ndim >= 2:
             array = given.array(array, self._whole)
-        if array.size != np.prod(self._whole):
-            raise FormatError(
-                f"a sample has the shape {shape_text(array.shape)}, the model takes {shape_text(self._whole)}"
-            )
-        return real_numbers(array, self._name, self._parts).astype(np.float32).reshape(self._whole)
+        return in_shape(real_numbers(array, self._name, self._parts).astype(np.float32), self._whole, "sample")
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""

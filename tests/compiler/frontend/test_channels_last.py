@@ -1,6 +1,7 @@
 """Models with channels last (TFLite, Keras) take pictures and arrays (N, H, W, C) in every command."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from support.tflite_writer import FlatWriter
 
 import nvdla
 from nvdla.cli.main import main
+from nvdla.experiments.evaluation.networks import PackageNetwork
 from nvdla.tensors.inputs import Preprocessing
 
 HEIGHT, WIDTH = 28, 20
@@ -179,8 +181,33 @@ def test_a_compiled_model_runs_several_images_in_either_order(channels):
     results = [compiled.run(array)["out"] for array in (gray, np.ascontiguousarray(gray.transpose(0, 3, 1, 2)))]
     assert results[0].shape[0] == 3
     np.testing.assert_array_equal(*results)
-    with pytest.raises(nvdla.FormatError, match="elements: must be"):
+    with pytest.raises(nvdla.FormatError, match="shape must be"):
         compiled.run(np.zeros((1, channels, HEIGHT, 2 * WIDTH), np.float32))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_package_takes_real_numbers_in_either_order_and_no_other(last, tmp_path, nvdla_command, monkeypatch):
+    """As a loadable does: axes in a third order would be read as noise."""
+    monkeypatch.chdir(tmp_path)
+    calibration = np.random.default_rng(5).normal(size=(4, HEIGHT, WIDTH, 3)).astype(np.float32)
+    Path("net.nvpkg").write_bytes(nvdla.compile(model(last, 3), calibration=calibration).package)
+    net, results = nvdla.load("net.nvpkg"), []
+    image = calibration[0] if last else calibration[0].transpose(2, 0, 1)
+    for order in ((0, 1, 2), (2, 0, 1)) if last else ((0, 1, 2), (1, 2, 0)):
+        for array in (image.transpose(order), image.transpose(order)[None]):
+            results.append(net.run(array)["out"])
+            np.save("x.npy", array)
+            assert nvdla_command("run", "net.nvpkg", "-i", "x.npy", "-o", "y.npy")[0] == 0
+            results.append(np.load("y.npy"))
+            results.append(PackageNetwork("net.nvpkg").machine.run(PackageNetwork("net.nvpkg").prepare(array))["out"])
+    assert all(np.array_equal(result, results[0]) for result in results)
+    for order in ((1, 0, 2), (0, 2, 1)):
+        wrong = image.transpose(order)
+        np.save("x.npy", wrong)
+        for run in (net.run, PackageNetwork("net.nvpkg").prepare):
+            with pytest.raises(nvdla.FormatError, match="shape must be"):
+                run(wrong)
+        assert nvdla_command("run", "net.nvpkg", "-i", "x.npy")[0] == 2
 
 
 def test_a_value_that_a_part_spreads_is_transferred_once(tmp_path, nvdla_command):
