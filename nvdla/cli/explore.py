@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="configurations: names or .yaml files; a model needs them (default: detected from the loadable)",
     )
-    parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions of a model (default: int8)")
+    parser.add_argument("--precision", metavar="A,B", help="precisions of a model (default: int8)")
     add_calibrate_option(parser)
     parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     table = Exploration.over(
         os.path.realpath(args.network),
         args.config.split(","),
-        args.precision.split(","),
+        _precisions(args),
         [memory.bytes_per_cycle] if args.bandwidth is None else _bandwidths(args.bandwidth),
         [memory.latency] if args.latency is None else _latencies(args.latency),
         memory.shared,
@@ -142,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if not table.compiles and preprocessing_of(args) is not None:
         raise FormatError(f"{args.network}: image options: must be given with a model, got a loadable. {_IMAGES_HINT}")
+    if not table.compiles and args.precision is not None:
+        raise FormatError(f"--precision {args.precision}: must be given with a model, got a loadable or package")
     if table.compiles and args.config == "auto":
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
     names = args.config.split(",")
@@ -179,9 +181,13 @@ def _check(args: argparse.Namespace) -> None:
     for name in args.config.split(","):
         if name != "auto":
             configuration(name)
-    for precision in args.precision.split(","):
+    for precision in _precisions(args):
         if precision not in PRECISIONS:
             raise FormatError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
+
+
+def _precisions(args: argparse.Namespace) -> list[str]:
+    return ["int8"] if args.precision is None else args.precision.split(",")
 
 
 def _instances(args: argparse.Namespace) -> list[tuple[int, str]]:

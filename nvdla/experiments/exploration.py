@@ -12,6 +12,7 @@ import io
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -201,13 +202,23 @@ class Exploration(Table):
         if is_zip_file(self.network):
             network = _packed(self.network, config)
         else:
+            loadable = load(self.network)
+            images = max((loadable.tensor(entry.tensor_desc_id).n for entry in loadable.inputs), default=1)
             shapes = [value.shape for value in names_for(self.network).inputs.values()]
-            network = _Made([load(self.network)], config, shapes=shapes)
+            shapes = [(images, *shape[1:]) if images > 1 else shape for shape in shapes]  # those of one image
+            network = _Made([loadable], config, shapes=shapes)
         for loadable in network.loadables:
             reason = refusal(Program.of(loadable, network.config))
             if reason is not None:
                 raise ConfigError(f"the loadable cannot run on it: {reason}")
         return network
+
+    @cached_property
+    def _precision(self) -> str:
+        """The precisions of a loadable or package. Raises NvdlaError."""
+        loadables, config = loadables_of(self.network)
+        operations = [operation for loadable in loadables for operation in Program.of(loadable, config).operations]
+        return ", ".join(sorted({str(unit.precisions[1]) for unit in operations if unit.precisions is not None}))
 
     def _compiled(self, point: Point) -> _Made:
         import nvdla
@@ -232,6 +243,8 @@ class Exploration(Table):
         assert isinstance(point, Point)
         record: Record = {"key": task.key, **asdict(point)}
         try:
+            if not self.compiles:
+                record["precision"] = self._precision
             built = network(point)
             record |= _metrics(built, point, self.clock, self.coefficients, self.software)
             if self.source is not None and built.deadlock is None:

@@ -275,11 +275,12 @@ class Names:
     tensor -> (C, H, W). ``places``: (task, operation) -> where it writes, where that is not all of its layer's tensor.
     ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
-    bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
-    with the channels, None for all: bounds of its function, or (``cut``) beyond them all functions that take it stay as
-    they are. ``operators``: name of a layer -> the operator of its node in the model ("Conv", "Concat"). ``outputs``:
-    name of a bound output -> the layer that makes it, where that has another name: in Caffe an output may have the name
-    of a layer whose result was replaced in place. ``macs``: multiplications of the model; 0 where not known."""
+    bound inputs; ``results``: of bound outputs. ``limited``: name of a tensor -> the ends of its range, "low" and
+    "high", at which nothing is lost, with the channels, None for all: bounds of its function, or (``cut``) beyond them
+    all functions that take it stay as they are. ``operators``: name of a layer -> the operator of its node in the
+    model ("Conv", "Concat"). ``outputs``: name of a bound output -> the layer that makes it, where that has another
+    name: in Caffe an output may have the name of a layer whose result was replaced in place. ``macs``: multiplications
+    of the model; 0 where not known. ``channels_last``: the model has tensors (N, H, W, C)."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -297,6 +298,8 @@ class Names:
     outputs: dict[str, str] = field(default_factory=dict)
     macs: int = 0
     cut: dict[str, Limited] = field(default_factory=dict)
+    results: dict[str, ModelValue] = field(default_factory=dict)
+    channels_last: bool = False
 
     def __or__(self, other: Names) -> Names:
         """Both; where both state something, the other. An operation with another name has no known place. A scale that
@@ -325,6 +328,8 @@ class Names:
             outputs | other.outputs,
             other.macs or self.macs,
             self.cut | other.cut,
+            self.results | other.results,
+            self.channels_last or other.channels_last,
         )
 
     def agree(self, other: Names) -> bool:
@@ -416,8 +421,7 @@ def compiled_for(loadable: Loadable) -> str:
 
 
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
-    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
-    none."""
+    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing without one."""
     data = load(os.fspath(loadable))
     return Names() if data is None else from_layer_file(data, f"layer file of {loadable}")
 
@@ -425,21 +429,10 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
 def from_layer_file(data: Document, where: str) -> Names:
     """Return the names in the content of a layer file. ``where``: what it is called in errors. Raises FormatError."""
     tensors = rows if isinstance(rows := data.get("tensors"), dict) else {}
-    scales = {
-        str(name): _scale(row.get("scale"), f"{where}, tensor {name}")
-        for name, row in tensors.items()
-        if isinstance(row, dict) and row.get("scale") is not None
-    }
-    points = {
-        str(name): _zero_point(row["zero_point"], f"{where}, tensor {name}")
-        for name, row in tensors.items()
-        if isinstance(row, dict) and row.get("zero_point")
-    }
-    shapes = {
-        str(name): tuple(row["shape"])
-        for name, row in tensors.items()
-        if isinstance(row, dict) and _is_cube(row.get("shape"))
-    }
+    known = [(str(name), row, f"{where}, tensor {name}") for name, row in tensors.items() if isinstance(row, dict)]
+    scales = {name: _scale(row["scale"], what) for name, row, what in known if row.get("scale") is not None}
+    points = {name: _zero_point(row["zero_point"], what) for name, row, what in known if row.get("zero_point")}
+    shapes = {name: tuple(row["shape"]) for name, row, _ in known if _is_cube(row.get("shape"))}
     factors = {
         str(name): _factors(row, f"{where}: factors of {name}", shapes.get(name))
         for name, row in _mapping(data.get("factors"), f"{where}: factors").items()
@@ -457,8 +450,9 @@ def from_layer_file(data: Document, where: str) -> Names:
             str(name): value_of(row, f"{where}: {key}: {name}")
             for name, row in _mapping(data.get(key), f"{where}: {key}").items()
         }
-        for key in ("model", "inputs")
+        for key in ("model", "inputs", "results")
     }
+    inputs, results = ({name: value for name, value in values[key].items() if value} for key in ("inputs", "results"))
     return Names(
         layers(data),
         scales,
@@ -470,7 +464,7 @@ def from_layer_file(data: Document, where: str) -> Names:
         places,
         shared,
         values["model"],
-        {name: value for name, value in values["inputs"].items() if value is not None},
+        inputs,
         _limited(tensors, "limited"),
         {
             str(layer): str(row.get("op"))
@@ -481,7 +475,14 @@ def from_layer_file(data: Document, where: str) -> Names:
         {str(name): str(layer) for name, layer in _mapping(data.get("outputs"), f"{where}: outputs").items()},
         data["macs"] if type(data.get("macs")) is int and data["macs"] > 0 else 0,
         _limited(tensors, "cut"),
+        results,
+        is_channels_last(data),
     )
+
+
+def is_channels_last(data: Document) -> bool:
+    """Check whether a layer file or the manifest of a package states a model with tensors (N, H, W, C)."""
+    return isinstance(source := data.get("source"), dict) and source.get("channels_last") is True
 
 
 def _limited(tensors: Document, key: str) -> dict[str, Limited]:

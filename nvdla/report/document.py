@@ -39,7 +39,7 @@ from nvdla.program.operation import Key, Operation
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program
 from nvdla.runtime import Runtime
-from nvdla.tensors.real import Rank, Units, top
+from nvdla.tensors.real import Rank, Units, by_image, top
 from nvdla.util.escaping import Document
 from nvdla.util.files import in_package
 from nvdla.util.rounding import ceil_div
@@ -390,7 +390,7 @@ def _view(recording: FirstRun, labels: list[str] | None) -> RunView:
         for tensor, surface in zip(runtime.inputs, recording.surfaces, strict=True)
     }
     outputs = runtime.unpack(recording.outputs)
-    ranks = {name: top(tensor[0], TOP, labels) for name, tensor in outputs.items()}
+    ranks = {title: top(image[0], TOP, labels) for _, title, image in by_image(outputs, MAX_CHANNELS)}
     return RunView(given, outputs, ranks, recording.observations)
 
 
@@ -400,15 +400,15 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     if view.error is not None:
         return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
     inputs: list[list[object]] = []
-    for name, tensor in view.inputs.items():
-        place = pictures.add(tensor[:1], names.units(name, tensor.dtype), name)
+    for name, title, tensor in by_image(view.inputs, MAX_CHANNELS):
+        place = pictures.add(tensor, names.units(name, tensor.dtype), name)
         if tensor.shape[1] == 3:  # shown as a picture
             pictures.rows[place]["color"] = (names.preprocessing or {}).get("color", "bgr")
-        inputs.append([name, place])
+        inputs.append([title, place])
     outputs = []
-    for name, tensor in view.outputs.items():
-        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
-        outputs.append([name, pictures.add(tensor[:1], names.units_of_output(name, tensor.dtype), name), rows])
+    for name, title, tensor in by_image(view.outputs, MAX_CHANNELS):
+        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[title]]
+        outputs.append([title, pictures.add(tensor, names.units_of_output(name, tensor.dtype), name), rows])
     wrote = {}
     for seen in view.observations:
         if seen.key in number and seen.part.size:

@@ -511,6 +511,14 @@ def _is_whole(image: object, shape: tuple[int, ...]) -> bool:
     return isinstance(image, np.ndarray) and image.ndim == 4 and len(image) == shape[0]
 
 
+def planes_first(values: Mapping[str, np.ndarray], is_channels_last: bool) -> dict[str, np.ndarray]:
+    """Return the outputs of a model, those with four axes as (N, C, H, W)."""
+    return {
+        name: value.transpose(0, 3, 1, 2) if is_channels_last and value.ndim == 4 else value
+        for name, value in values.items()
+    }
+
+
 def in_order(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Pictures (..., C, H, W) for an input (N, H, W, C), and the other way round, in the order of the input."""
     if len(shape) != 4 or array.ndim < 3 or array.shape[-3:] == tuple(shape[1:]):

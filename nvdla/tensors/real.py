@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -252,6 +252,14 @@ class Rank:
     index: int
     value: float
     label: str | None
+
+
+def by_image(tensors: Mapping[str, np.ndarray], most: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield name, title and image (1, C, H, W) of the first ``most`` images of tensors (N, C, H, W)."""
+    for name, tensor in tensors.items():
+        for number in range(min(len(tensor), most)):
+            title = name if len(tensor) == 1 else f"{name}, image {number}"
+            yield name, title, tensor[number : number + 1]
 
 
 def top(tensor: np.ndarray, count: int, labels: list[str] | None = None) -> list[Rank]:

@@ -616,7 +616,7 @@ def _build(
         rows_of_part = [asdict(row) for row in layers]
         measured_rows += rows_of_part
         details["notes"] = [*details["notes"], *weak_channels(part, layers)]
-        multiplications = images * sum(by_name[name].macs for name in part.nodes)
+        multiplications = sum(by_name[name].macs for name in part.nodes)  # of all images
         own = {"accuracy": rows_of_part, "factors": factors(refined), "macs": multiplications}
         built.sidecar.update({**sidecar(imported, part, by_name, details), **own})
     if any(part.built for part in parts):
@@ -666,7 +666,7 @@ def _name_groups(rows: list[NodeRow], parts: list[CompiledPart]) -> None:
 
 def _details(imported: Imported, preprocessing: Preprocessing | None) -> Document:
     return {
-        "source": {"name": imported.model.name, "sha256": imported.model.sha256},
+        "source": imported.model.source,
         "tools": {
             "nvdla": nvdla.__version__,
             **imported.model.tools,

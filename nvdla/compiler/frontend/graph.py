@@ -92,7 +92,19 @@ def _separable(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> Ne
     if down is None or across is None:
         return None
     tensor = _select(graph, _cut_out(graph, source, down, across), channels)
-    return _repeat(graph, tensor, down[0][3], across[0][3])
+    whole = _repeat(graph, tensor, down[0][3], across[0][3])
+    kept = [
+        (0, 1, size) if len(runs) > 1 else _place_in_run(places, runs[0])
+        for places, runs, size in zip((rows, columns), (down, across), whole.shape[1:], strict=True)
+    ]
+    if all(size == count for size, (_, _, count) in zip(whole.shape[1:], kept, strict=True)):
+        return whole
+    return graph.tie(graph.network.slice(_label(graph, "crop"), whole, rows=kept[0], columns=kept[1]), source)
+
+
+def _place_in_run(places: np.ndarray, run: Run) -> tuple[int, int, int]:
+    """Return where rows or columns are in the whole of a run: its ends may be repeated less often than the others."""
+    return run[3] - int((places == places[0]).sum()), 1, len(places)
 
 
 def _runs(places: np.ndarray) -> list[Run] | None:
@@ -117,15 +129,12 @@ def _cut_out(graph: Graph, source: NetworkTensor, down: list[Run], across: list[
 
 
 def _strided(places: np.ndarray) -> Run | None:
-    """Rows or columns as a run: every one ``repeat`` times, equally far apart, upwards."""
-    repeat = 1
-    while repeat < len(places) and places[repeat] == places[0]:
-        repeat += 1
-    if len(places) % repeat:
-        return None
-    once = places[::repeat]
+    """Rows or columns as a run: every one ``repeat`` times, the first and last one at most so often, equally far apart,
+    upwards."""
+    once, counts = np.unique(places, return_counts=True)
+    repeat = int(counts.max())
     stride = int(once[1] - once[0]) if len(once) > 1 else 1
-    if stride < 1 or not np.array_equal(np.repeat(once[0] + np.arange(len(once)) * stride, repeat), places):
+    if stride < 1 or (counts[1:-1] != repeat).any() or (np.diff(once) != stride).any() or (np.diff(places) < 0).any():
         return None
     return int(once[0]), stride, len(once), repeat
 
@@ -503,10 +512,10 @@ class Graph:
             return self._bind_once(value, positions, cube)  # a second time, in this order
         if tensor is None:
             target = "another order" if source.shape == cube else shape_text(cube)
-            raise Cut(
-                f"it needs a transpose ({shape_text(source.shape)} to {target}), which NVDLA cannot do",
-                "reorder the model so that channels stay channels",
-            )
+            moves, advice = "a transpose", "reorder the model so that channels stay channels"
+            if source.shape[0] == cube[0] and math.prod(source.shape) != math.prod(cube):
+                moves, advice = "rows or columns in unequal steps", "take rows and columns in equal steps"
+            raise Cut(f"it needs {moves} ({shape_text(source.shape)} to {target}), which NVDLA cannot do", advice)
         return tensor
 
     def _bind_once(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:

@@ -25,6 +25,7 @@ from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, witho
 from nvdla.compiler.frontend.normalization import Pattern, PatternSearch
 from nvdla.compiler.frontend.quantization.mixed import Affine
 from nvdla.compiler.frontend.quantization.qdq import strip
+from nvdla.compiler.frontend.tflite.graph import CHANNELS_LAST_KEY
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -99,6 +100,12 @@ class Model:
     def inputs(self) -> list[str]:
         """Names of the inputs, constants aside."""
         return [value.name for value in self.proto.graph.input if value.name not in self.constants]
+
+    @property
+    def source(self) -> Document:
+        """The file, for layer files and packages; ``channels_last``: tensors (N, H, W, C), where that is known."""
+        is_last = any(entry.key == CHANNELS_LAST_KEY for entry in self.proto.metadata_props)
+        return {"name": self.name, "sha256": self.sha256} | ({"channels_last": True} if is_last else {})
 
     @property
     def outputs(self) -> list[str]:

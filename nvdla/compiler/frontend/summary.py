@@ -339,7 +339,10 @@ def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details
         inputs[binding.tensor] = _value(
             imported, binding.value, order_document(binding.index), units if name == binding.value else None
         )
-    return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, **details}
+    results = {
+        binding.tensor: _value(imported, binding.value, order_document(binding.index), None) for binding in part.outputs
+    }
+    return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, "results": results, **details}
 
 
 def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:

@@ -27,6 +27,7 @@ from nvdla.tensors.inputs import (
     describe_conversion,
     holds_pixels,
     planes,
+    planes_first,
     preprocessing_for,
 )
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
@@ -44,13 +45,13 @@ WARM_RUNS = 3
 
 class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
-    that are kept of pictures, 0 for all; ``channels_first``: results are (N, C, H, W), also those of TFLite models;
-    ``assumed``: the conversion of pictures that nothing states."""
+    that are kept of pictures, 0 for all; ``cube_shape``: (C, H, W) of the input; ``assumed``: the conversion of
+    pictures that nothing states."""
 
     shape: tuple[int, ...]
     outputs: int
     crop: int = 0
-    channels_first: bool = False
+    cube_shape: tuple[int, ...]
     assumed: str = ""
 
     @abstractmethod
@@ -67,8 +68,8 @@ class EvaluatedNetwork(ABC):
 
     @abstractmethod
     def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """Return all outputs of each sample, by the model's names: real numbers in the model's shapes. Raises
-        ScaleMissing."""
+        """Return all outputs of each sample, by the model's names: real numbers in the model's shapes, four axes as
+        (N, C, H, W). Raises ScaleMissing."""
 
     @abstractmethod
     def warnings(self) -> list[str]:
@@ -116,10 +117,9 @@ class LoadableNetwork(EvaluatedNetwork):
         self._result_units = known.units_of_output(self._output.name, self._output.dtype)
         self._names = known
         self._value = known.inputs.get(self._input.name)
-        result = known.values.get(self._output.name)
-        self._order = None if result is None or self._output.shape[0] > 1 else result.index
+        self.cube_shape = self.shape
+        self._order = self._order_of_result()
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
-        self.channels_first = self._order is None
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
         stated = known.preprocessing if self._scale is not None else None
@@ -215,9 +215,22 @@ class LoadableNetwork(EvaluatedNetwork):
             units = self._names.units_of_output(name, elements.dtype)
             if units is None:
                 raise ScaleMissing(name, elements.dtype, "output")
-            value = self._names.values.get(name) or ModelValue(name)
+            value = self._result_value(name)
             outputs[value.name] = value.value(units.real(elements).astype(np.float32))
-        return outputs
+        return planes_first(outputs, self._names.channels_last)
+
+    def _result_value(self, name: str) -> ModelValue:
+        """Return the model's value in a bound output."""
+        return self._names.results.get(name) or self._names.values.get(name) or ModelValue(name)
+
+    def _order_of_result(self) -> np.ndarray | None:
+        """Return where the numbers of a result are in the first output; None: all, in the same order."""
+        shape, value = self._output.shape, self._result_value(self._output.name)
+        if shape[0] > 1 or value.index is None:
+            return None
+        places = np.arange(np.prod(shape)).reshape(shape)
+        order = np.ravel(planes_first({"": value.value(places)}, self._names.channels_last)[""])
+        return None if np.array_equal(order, places.ravel()) else order
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run."""
@@ -294,6 +307,11 @@ class PackageNetwork(EvaluatedNetwork):
         self.shape = self._whole[1:]
         self._output = package.manifest["outputs"][0]
         self._preprocessing = package.preprocessing.changed_by(pixels)
+        self._is_channels_last = naming.is_channels_last(package.manifest)
+        is_cube = len(self._whole) in (3, 4)
+        self.cube_shape = package.preprocessing.cube_shape(self._whole) if is_cube else self.shape
+        if self._is_channels_last and len(self._whole) == 4:
+            self.cube_shape = self._whole[3], *self._whole[1:3]
         self.outputs = 0  # known after the first run
         self.crop = self._preprocessing.crop
 
@@ -323,21 +341,21 @@ class PackageNetwork(EvaluatedNetwork):
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
-        rows = [self.row(outputs) for outputs in self.outputs_of(samples)]
+        rows = [np.ravel(outputs[self._output]) for outputs in self.outputs_of(samples)]
         self.outputs = rows[0].size
         return np.stack(rows)
 
     def row(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The result among the outputs, as a row of numbers."""
-        return np.ravel(outputs[self._output])
+        """The result among the outputs of the machine, as a row of numbers."""
+        return np.ravel(planes_first(outputs, self._is_channels_last)[self._output])
 
     def values(self, sample: np.ndarray) -> dict[str, np.ndarray]:
         """The values that the parts of a run begin with: a prepared sample, and constants."""
         return {**self.machine.feeds({self._name: sample})[0], **self.machine.constants}
 
     def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """Return all outputs of each sample."""
-        return [self.machine.run({self._name: sample}) for sample in samples]
+        """Return all outputs of each sample, those with four axes as (N, C, H, W)."""
+        return [planes_first(self.machine.run({self._name: sample}), self._is_channels_last) for sample in samples]
 
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers."""

@@ -27,6 +27,7 @@ from nvdla.experiments.evaluation.networks import (
 )
 from nvdla.tensors.datasets import Sample, SampleSource, code_hash, python_function
 from nvdla.tensors.images import PixelConversion
+from nvdla.tensors.inputs import planes_first
 from nvdla.util import html
 from nvdla.util.escaping import Document, Json, xml_text
 from nvdla.util.recognition import kind_of
@@ -146,8 +147,7 @@ class _Worker:
         self._network = network
         self._metric = None if table.metric in (None, *MEASURES) else python_function(table.metric)
         self._decode = table.decode
-        settings = table.trusted, table.reference, network.channels_first
-        self._float = _float_model(table.against, *settings) if table.against else None
+        self._float = _float_model(table.against, table.trusted, table.reference) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
         records: list[Record] = [{"key": task.key} for task in tasks]
@@ -212,19 +212,17 @@ class _Worker:
             raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
 
     def _judge_decoded(self, record: Record, sample: Sample, prepared: np.ndarray, outputs: decoders.Outputs) -> None:
-        record |= self._decoded(sample, outputs, prepared.shape)
+        record |= self._decoded(sample, outputs)
         if self._float is not None:
-            record["float"] = self._decoded(
-                sample, self._float(self._network.real(prepared, sample.value)), prepared.shape
-            )
+            record["float"] = self._decoded(sample, self._float(self._network.real(prepared, sample.value)))
         if self._table.metric == "map" and not self._table.predict_only:
             record["truth"] = decoders.truth_document(sample.label, sample.id)
 
-    def _decoded(self, sample: Sample, outputs: decoders.Outputs, shape: tuple[int, ...]) -> Record:
+    def _decoded(self, sample: Sample, outputs: decoders.Outputs) -> Record:
         """Return what the metric needs of a network's outputs. Raises FormatError for all that user code raises."""
         assert self._decode is not None
         try:
-            decoded = self._decode(outputs, shape[-3:])
+            decoded = self._decode(outputs, self._network.cube_shape)
         except Exception as error:  # user code
             raise FormatError(
                 f"{self._table.decoder} of sample {sample.id}: {type(error).__name__}: {error}"
@@ -232,7 +230,7 @@ class _Worker:
         if self._metric is not None:
             return {"metric": self._measured(self._metric, sample, decoded)}
         if self._table.metric == "map":
-            return {"boxes": decoders.boxes_document(decoded, shape)}
+            return {"boxes": decoders.boxes_document(decoded, self._network.cube_shape)}
         return {} if self._table.predict_only else {"cells": decoders.cells_document(decoded, sample.label, sample.id)}
 
     def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
@@ -300,10 +298,10 @@ def _plain(number: float) -> float | str:
 
 
 def _float_model(
-    path: str, trusted: bool, reference: str | None = None, channels_first: bool = False
+    path: str, trusted: bool, reference: str | None = None
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """An ONNX or TFLite model with one input; gives its outputs by name, in real numbers. ``reference``: what runs it
-    on the machine that started the evaluation. ``channels_first``: images of a TFLite model become (N, C, H, W)."""
+    """An ONNX or TFLite model with one input; gives its outputs as :meth:`EvaluatedNetwork.outputs_of`. ``reference``:
+    what runs it on the machine that started the evaluation."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
     model = open_file(path, worker_of(trusted), threads=worker.threads)
@@ -315,12 +313,8 @@ def _float_model(
         feeds = feeds_for(model.session, {"input": sample.astype(np.float32)}, path, model.units)
         results = run_session(model.session, path, model.outputs, feeds)
         reals = {name: model.real(name, result) for name, result in zip(model.outputs, results, strict=True)}
-        return {
-            name: real.transpose(0, 3, 1, 2) if is_channels_last and real.ndim == 4 else real
-            for name, real in reals.items()
-        }
+        return planes_first(reals, kind_of(path) == "tflite")
 
-    is_channels_last = channels_first and kind_of(path) == "tflite"
     return run
 
 

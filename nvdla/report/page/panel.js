@@ -161,7 +161,7 @@
 
   function tensorOf(side, value) {
     if (!side.run || side.run.error) return null;
-    if (value.kind === "input") return side.run.inputs.find(([name]) => name === value.name)?.[1] ?? null;
+    if (value.kind === "input") return side.run.inputs.find(([title]) => title === value.name || title === `${value.name}, image 0`)?.[1] ?? null;
     return side.run.wrote[value.writer] ?? null;
   }
 

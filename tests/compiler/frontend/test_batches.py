@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from nvdla.compiler.frontend.data import one_image
 from nvdla.compiler.frontend.model import read, run_once
 from nvdla.compiler.frontend.package import unpack
 from tests.compiler.frontend.models import model, node
+from tests.report.test_report_page import unpacked
 
 
 def classifier(images=3, offset=(5,), shape=None):
@@ -89,6 +92,28 @@ def test_a_note_states_the_batch_that_times_are_of():
     images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
     notes = ["\n".join(nvdla.compile(classifier(n), "nv_small", "int8", images).report["notes"]) for n in (3, 1)]
     assert ["a batch of 3; times are of 3" in text for text in notes] == [True, False]
+
+
+def test_every_command_counts_a_batch_once(tmp_path, nvdla_command):
+    """Multiplications of the model, pictures per second, and images on the page."""
+    images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4") * np.array([1, 2, 3], "f4").reshape(
+        3, 1, 1, 1
+    )
+    compiled = nvdla.compile(classifier(3), "nv_small", calibration=images)
+    compiled.save(tmp_path / "net.nvdla")
+    macs = 3 * (6 * 3 * 3 * 3 * 36 + 54 * 5)
+    assert sum(row.macs for row in compiled.nodes) == macs
+    cycles = json.loads(nvdla_command("cycles", tmp_path / "net.nvdla", "--json")[1])
+    assert cycles["model_macs"] == macs
+    (point,) = json.loads(nvdla_command("explore", tmp_path / "net.nvdla", "--json")[1])["points"]
+    assert point["frames_per_second"] == pytest.approx(3e9 / point["cycles"])
+    np.save(tmp_path / "x.npy", images)
+    page, data = tmp_path / "page.html", tmp_path / "net.nvdla"
+    assert nvdla_command("report", data, "--input", tmp_path / "x.npy", "-o", page)[0] == 0
+    run = unpacked(page.read_text(), "document")["sides"][0]["run"]
+    assert [title for title, _ in run["inputs"]] == [f"x, image {number}" for number in range(3)]
+    largest = [(title, rows[0][0]) for title, _, rows in run["outputs"]]
+    assert largest == [(f"y, image {number}", row.argmax()) for number, row in enumerate(compiled.run(images)["y"])]
 
 
 def test_frames_per_second_count_the_pictures_of_a_batch():

@@ -102,6 +102,37 @@ def test_nodes_that_go_to_the_host_state_a_reason_of_their_own():
 
 
 @pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize(
+    ("scale", "first", "last"), [(2, (0, 0), (7, 9)), (2, (1, 3), (8, 10)), (3, (2, 1), (4, 14)), (4, (3, 2), (15, 19))]
+)
+def test_an_enlarged_map_may_be_cut_within_the_copies_of_a_row(scale, first, last, precision):
+    """As a U-Net cuts it: its first and last rows and columns are repeated less often than the others."""
+    rng = np.random.default_rng(8)
+    floor = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    held = {"none": np.zeros(0, "f4"), "s": np.array([1, 1, scale, scale], "f4"), "axes": np.array([2, 3])}
+    held |= {"first": np.array(first), "last": np.array(last), "w": rng.normal(size=(6, 6, 1, 1)).astype("f4")}
+    nodes = [
+        node("Conv", "x w", "v"),
+        node("Resize", "v none s", "u", **floor),
+        node("Slice", "u first last axes", "t"),
+        node("Conv", "t w", "y"),
+    ]
+    shape = (1, 6, last[0] - first[0], last[1] - first[1])
+    net, samples = model(nodes, {"x": X}, {"y": shape}, held), rng.normal(size=(4, *X[1:])).astype("f4")
+    compiled = nvdla.compile(net, TARGETS[precision], precision, samples, host=False)
+    found, exact = compiled.run(samples[:1])["y"], run_once(net, "net", {"x": samples[:1]})[0]
+    assert np.square(found - exact).sum() < np.square(exact).sum() * 10 ** (-(LIMITS[precision] + 3) / 10)
+
+
+def test_rows_in_unequal_steps_are_the_reason_for_the_host():
+    rng = np.random.default_rng(9)
+    held = {"i": np.array([0, 1, 3, 9, 11, 12, 17, 19, 22]), "w": rng.normal(size=(6, 6, 1, 1)).astype("f4")}
+    nodes = [node("Conv", "x w", "v"), node("Gather", "v i", "t", axis=2), node("Conv", "t w", "y")]
+    rows = check(model(nodes, {"x": (1, 6, 40, 40)}, {"y": (1, 6, 9, 40)}, held))["nodes"]
+    assert rows[-1]["reason"] == "it needs rows or columns in unequal steps (6x40x40 to 6x9x40), which NVDLA cannot do"
+
+
+@pytest.mark.parametrize("precision", LIMITS)
 def test_random_networks_that_move_elements(precision):
     assert [fault for seed in range(24) if (fault := judge(seed, precision).fault(precision))] == []
 

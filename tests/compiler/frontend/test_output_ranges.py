@@ -177,7 +177,7 @@ def test_a_model_with_scales_keeps_that_of_its_concat():
     assert any("Concat joined.float joins ranges" in note for note in own.report["notes"])
     free = compile_model(_quantized(_two_heads(), scales), "nv_small")
     assert _placed(free)["joined"] == "host"
-    assert free.parts[0].scales["small.float"] == pytest.approx(0.02)
+    assert free.parts[0].scales["small.float_requantized"] == pytest.approx(0.02)
 
 
 def _uneven_convolution():

@@ -37,11 +37,11 @@ class Quantized:
         steps = [self.constant(scale), self.constant(zero, zero.dtype)]
         return self.node("DequantizeLinear", [self.node("QuantizeLinear", [value, *steps]), *steps])
 
-    def conv(self, value, seed=0):
+    def conv(self, value, seed=0, step=0.004):
         rng = np.random.default_rng(seed)
         weights = [
             self.constant(rng.integers(-127, 128, (8, 8, 1, 1)), I8),
-            self.constant(np.full(8, 0.004)),
+            self.constant(np.full(8, step)),
             self.constant(np.zeros(8), I8),
         ]
         return self.node("Conv", [value, self.node("DequantizeLinear", weights, axis=0)])
@@ -248,3 +248,57 @@ def test_tensors_of_16_bits_in_int8_are_reported():
     notes = compile_model(proto, "nv_full", "int8").report["notes"]
     assert any(note.endswith("compile with --precision int16 (Python: precision='int16')") for note in notes)
     assert not compile_model(proto, "nv_full", "int16").report["notes"]
+
+
+LIMITS = {
+    "ReLU6": (6 / 255, I8(-128)),
+    "ReLU6 as uint8": (6 / 255, U8(0)),
+    "Clip(-1, 1)": (1 / 127, I8(0)),
+    "Clip(-5, 0.5)": (5.5 / 255, I8(104)),
+}
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["", "behind a pooling"])
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_part_of_a_concat_keeps_the_limit_of_a_clip_that_was_taken_out(case, moved):
+    """onnxruntime's tools remove a Clip before QuantizeLinear, whose range is that limit; the other part is wider."""
+    limit, wide = LIMITS[case], 0.16
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(0))
+    narrow = net.pair(net.conv(source, 0, 0.012), *limit)
+    other = net.pair(net.conv(source, 1, 0.032), wide, I8(0))
+    if moved:
+        narrow, other = (net.node("MaxPool", [part], kernel_shape=[2, 2]) for part in (narrow, other))
+        narrow, other = net.pair(narrow, *limit), net.pair(other, wide, I8(0))
+    joined = net.pair(net.node("Concat", [narrow, other], axis=1), wide, I8(0))
+    samples = data(3.0)
+    error, compiled = steps(net.model(joined), wide, samples)
+    assert error <= 2.01  # a part is rounded in its own steps, then in those of the Concat
+    assert compiled.report["host_nodes"] == 0
+    lowest, highest = (int(end) - int(limit[1]) for end in (np.iinfo(limit[1].dtype).min, np.iinfo(limit[1].dtype).max))
+    parts = [compiled.run({"x": each[None]})["y"][:, :8] for each in samples]
+    assert max(part.max() for part in parts) <= highest * limit[0] + wide
+    assert min(part.min() for part in parts) >= lowest * limit[0] - wide
+
+
+@pytest.mark.parametrize(("precision", "config"), [("int8", "nv_small"), ("int16", "nv_full"), ("fp16", "nv_full")])
+def test_the_nearer_end_of_a_range_stays_a_limit(precision, config):
+    """Clip(max=0.5) that was taken out; tensors of int16 have no zero point."""
+    net = Quantized()
+    proto = net.model(net.pair(net.conv(net.pair("x", 0.03, I8(0))), 5.5 / 255, I8(104)))
+    compiled = compile_model(proto, config, precision)
+    results = [compiled.run({"x": each[None]})["y"] for each in data(3.0)]
+    assert max(result.max() for result in results) <= 0.5 + 0.01
+    assert min(result.min() for result in results) < -3
+
+
+def test_a_function_whose_range_ends_by_itself_gets_no_limit():
+    """A sigmoid that is joined with a wider part."""
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(0))
+    gate = net.pair(net.node("Sigmoid", [net.pair(net.conv(source), 0.04, I8(0))]), 1 / 256, I8(-128))
+    other = net.pair(net.conv(source, 1, 0.032), 0.16, I8(0))
+    joined = net.pair(net.node("Concat", [gate, other], axis=1), 0.16, I8(0))
+    error, compiled = steps(net.model(joined), 0.16)
+    assert error <= 1.01
+    assert placed(compiled, "Clip") == set()

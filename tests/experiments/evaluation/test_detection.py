@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.tflite_writer import FlatWriter
 
+import nvdla
 from nvdla.cli.main import main
 from nvdla.errors import FormatError
 from nvdla.experiments.evaluation import decoders, open_source
@@ -228,6 +230,74 @@ def test_boxes_of_coco_from_end_to_end(network: Path, measured, capsys, monkeypa
     (network / "list.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert main(["evaluate", "net.out", "list.jsonl", "--workers", "1", *words[2:]]) == 0
     assert re.search(r"mAP \(IoU 0.50 to 0.95\)\s+0\.0000", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("kind", ["loadable", "package"])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_decoders_take_outputs_of_tflite_models_by_name_with_channels_first(channels, kind, tmp_path, monkeypatch):
+    """As a loadable and as a package, and those of the model itself."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(6)
+    writer = FlatWriter()
+    writer.tensor((1, 8, 6, channels), "int8", 0.02, 0, name="data")
+    writer.constant(rng.integers(-50, 50, (4, 1, 1, channels), np.int8), 0.05)
+    writer.constant(np.zeros(4, np.int32), 0.001)
+    writer.tensor((1, 8, 6, 4), "int8", 0.08, 0, name="mask")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    Path("net.tflite").write_bytes(writer.model([0], [3]))
+    compiled = nvdla.compile("net.tflite")
+    if kind == "loadable":
+        compiled.save("net.out")
+    else:
+        Path("net.out").write_bytes(compiled.package)
+    images = rng.normal(size=(5, 8, 6, channels)).astype(np.float32)
+    masks = compiled.run(images)["mask"].argmax(-1)
+    Path("heads_of_tflite.py").write_text(
+        "import numpy as np\n"
+        "def classes(outputs, shape):\n"
+        f"    assert outputs['mask'].shape == (1, 4, 8, 6) and tuple(shape) == ({channels}, 8, 6), shape\n"
+        "    return outputs['mask'][0].argmax(0)\n"
+    )
+    np.savez("data.npz", images=images, labels=masks)
+    for number, words in enumerate((["--decoder", "heads_of_tflite:classes"], [])):
+        given = ["evaluate", "net.out", "data.npz", "--metric", "miou", "--against", "net.tflite", *words]
+        assert main([*given, "--workers", "1", "--output", f"result{number}.json"]) == 0
+        summary = json.loads(Path(f"result{number}.json").read_text())["summary"]
+        assert summary["segmentation"]["pixel_accuracy"] == 1
+        assert summary["float"]["segmentation"]["pixel_accuracy"] > 0.97
+
+
+def test_decoders_take_outputs_of_a_loadable_in_the_shapes_of_the_model(tmp_path, monkeypatch) -> None:
+    """Behind a node that needs no operation: its name and its shape, not those of the node before it."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(7)
+    nodes = [
+        onnx.helper.make_node("Conv", ["data", "weights"], ["maps"]),
+        onnx.helper.make_node("Reshape", ["maps", "sizes"], ["rows"]),
+    ]
+    weights = onnx.numpy_helper.from_array(rng.normal(size=(8, 3, 1, 1)).astype(np.float32), "weights")
+    sizes = onnx.numpy_helper.from_array(np.array([1, 2, 4, -1]), "sizes")
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("data", [1, 3, 4, 6]), ("rows", [1, 2, 4, 24]))
+    ]
+    graph = onnx.helper.make_graph(nodes, "rows", ends[:1], ends[1:], [weights, sizes])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
+    images = rng.normal(size=(8, 3, 4, 6)).astype(np.float32)
+    nvdla.compile("net.onnx", calibration=images).save("net.out")
+    np.savez("data.npz", images=images, labels=np.zeros(8, int))
+    Path("heads_of_rows.py").write_text(
+        "def rows(outputs, shape):\n    return outputs['rows']\n"
+        "def score(rows, label):\n    assert rows.shape == (1, 2, 4, 24)\n    return float((rows**2).sum())\n"
+    )
+    words = ["--metric", "heads_of_rows:score", "--decoder", "heads_of_rows:rows", "--against", "net.onnx"]
+    assert main(["evaluate", "net.out", "data.npz", *words, "--workers", "1", "--output", "result.json"]) == 0
+    summary = json.loads(Path("result.json").read_text())["summary"]
+    assert summary["metric"]["value"] == pytest.approx(summary["float"]["metric"]["value"], rel=0.02)
 
 
 def test_masks_from_end_to_end(network: Path, measured, monkeypatch, tmp_path) -> None:

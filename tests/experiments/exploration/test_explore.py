@@ -155,6 +155,13 @@ def test_operations_that_wait_for_each_other_are_a_deadlock(monkeypatch):
     assert point["deadlock"] == "operations 0/0 wait indefinitely" and point["cycles"] is None
 
 
+def test_the_precision_of_a_loadable_is_that_of_its_operations(capsys):
+    (point,) = explored(capsys, SAMPLES / "lenet_nv_full_fp16.loadable")
+    assert point["precision"] == "fp16"
+    assert main(["explore", LENET, "--precision", "fp16,int8"]) == 2
+    assert "--precision fp16,int8: must be given with a model" in capsys.readouterr().err
+
+
 def test_a_configuration_that_the_cycle_model_was_not_calibrated_on_is_marked(capsys, tmp_path):
     words = [SAMPLES / "lenet.prototxt", "--weights", SAMPLES / "lenet.caffemodel", "--config", "nv_full"]
     words += ["--precision", "fp16"]

@@ -2,10 +2,12 @@
 
 Mixed precision: which layers of an int8 network need int16, by what they do to the results on calibration data.
 Activations with a scale per channel, as NNCF writes them before depthwise convolutions, get one scale.
+Limits that only the scales of tensors state, and where these scales are lost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import ModuleType
@@ -302,3 +304,93 @@ class ChannelScales:
 
 def _axis(node: NodeProto) -> int:
     return next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
+
+
+# ---- limits that only the scales of tensors state
+#
+# Tools for quantization take a Clip or ReLU6 out where the range of its result is the same. NVDLA saturates at that
+# range, too, as long as the tensor has its scale. The parts of a Concat get the scale of the widest, a range becomes
+# symmetric where the zero point is not supported: there the limit must become an operation again.
+
+#: operators whose results have the elements of their inputs
+KEEPERS = (
+    *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize"),
+    *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
+)
+#: share of the widest range of a Concat below which a part ends before the Concat does
+NEAR = 0.9
+#: how much farther than the nearer end of a range the other one is, where a symmetric range would be much wider
+FAR = 4
+Joined = tuple[float, float, float]
+_NOT_JOINED: Joined = (-math.inf, math.inf, 0.0)
+
+
+def joined_ranges(
+    nodes: Sequence[NodeProto],
+    readers: Mapping[str, Sequence[NodeProto]],
+    affine_of: Callable[[NodeProto], Affine | None],
+) -> dict[str, Joined]:
+    """Return where values become parts of a Concat with another scale.
+
+    Args:
+        nodes: those of a model, in their order.
+        readers: the nodes that read a value.
+        affine_of: scale and zero point of a QuantizeLinear, None where they are not those of a whole tensor.
+
+    Returns:
+        Value -> the highest lower end, the lowest upper end and the largest magnitude of those Concats.
+    """
+    units: dict[str, Affine] = {}
+    for node in nodes:
+        moved = node.op_type == "DequantizeLinear" or node.op_type in KEEPERS
+        way = affine_of(node) if node.op_type == "QuantizeLinear" else units.get(node.input[0]) if moved else None
+        if way is not None:
+            units.update(dict.fromkeys(node.output, way))
+    joined: dict[str, Joined] = {}
+    for node in reversed(nodes):
+        for name in node.output:
+            if name in units:
+                ways = [_beyond(reader, units[name], readers, affine_of, joined) for reader in readers.get(name, ())]
+                lows, highs, widest = zip(_NOT_JOINED, *ways, strict=True)
+                joined[name] = max(lows), min(highs), max(widest)
+    return joined
+
+
+def _beyond(
+    reader: NodeProto,
+    held: Affine,
+    readers: Mapping[str, Sequence[NodeProto]],
+    affine_of: Callable[[NodeProto], Affine | None],
+    joined: Mapping[str, Joined],
+) -> Joined:
+    """Return what a value with the scale ``held`` becomes a part of through one of its readers."""
+    if reader.op_type == "Concat":
+        following = readers.get(reader.output[0], ())
+        ways = [way for node in following if node.op_type == "QuantizeLinear" and (way := affine_of(node)) is not None]
+        if not ways:
+            return -math.inf, math.inf, math.inf
+        if not all(way.same(held) for way in ways):
+            return *ways[0].ends, max(map(abs, ways[0].ends))
+    elif reader.op_type == "QuantizeLinear":
+        way = affine_of(reader)
+        if way is None or not way.same(held):
+            return _NOT_JOINED
+    elif reader.op_type != "DequantizeLinear" and reader.op_type not in KEEPERS:
+        return _NOT_JOINED
+    lows, highs, widest = zip(*(joined.get(name, _NOT_JOINED) for name in reader.output), strict=True)
+    return max(lows), min(highs), max(widest)
+
+
+def lost_ends(held: Affine, joined: Joined | None) -> tuple[float, float] | None:
+    """Return the numbers at which a model cuts a tensor off, None where the scale that the tensor gets does so, too.
+
+    Args:
+        held: its scale and zero point.
+        joined: what :func:`joined_ranges` has for it.
+    """
+    low, high = held.ends
+    lowest, highest, widest = joined or _NOT_JOINED
+    is_two_sided, farther, nearer = low < 0, max(-low, high), min(-low, high)
+    low, high, least = max(low, lowest), min(high, highest), NEAR * widest
+    is_cut = high < least or (is_two_sided and (-low < least or FAR * nearer < farther))
+    return (low, high) if is_cut and low < high else None

@@ -17,7 +17,16 @@ import numpy as np
 
 from nvdla.compiler.builder.quantization import changing
 from nvdla.compiler.frontend.isolation import reads
-from nvdla.compiler.frontend.quantization.mixed import SYMMETRIC, Affine, ChannelScales, fold_weights
+from nvdla.compiler.frontend.quantization.mixed import (
+    KEEPERS,
+    SYMMETRIC,
+    Affine,
+    ChannelScales,
+    Joined,
+    fold_weights,
+    joined_ranges,
+    lost_ends,
+)
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -231,6 +240,7 @@ class _Stripper:
         self.elements = self.result.elements
         self.made: dict[tuple[str, Affine], str] = {}
         self.readers: dict[str, list[NodeProto]] = {}
+        self.joined: dict[str, Joined] = {}
         self.makers: dict[str, NodeProto] = {}  # of the kept nodes before ``indexed``
         self.indexed = 0
         self.weights: dict[str, tuple[np.ndarray, int | None]] = {}
@@ -271,6 +281,7 @@ class _Stripper:
         ChannelScales(self.onnx, self.graph, self.constants).share()
         for reader, name in ((node, name) for node in self.graph.node for name in reads(node)):
             self.readers.setdefault(name, []).append(reader)
+        self.joined = joined_ranges(self.graph.node, self.readers, self._affine)
         kept: list[NodeProto] = []
         for node in self.graph.node:
             source = node.input[0] if node.input else ""
@@ -324,7 +335,7 @@ class _Stripper:
         """Inputs and outputs that hold quantized numbers become real ones."""
         quantized = set[str]()
         for node in self.graph.node:
-            if node.op_type == "QuantizeLinear" or (node.op_type in _KEEPERS and node.input[0] in quantized):
+            if node.op_type == "QuantizeLinear" or (node.op_type in KEEPERS and node.input[0] in quantized):
                 quantized.update(node.output)
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
         inputs = "input", self.graph.input, taken, "commands also take real numbers (float arrays)"
@@ -380,13 +391,13 @@ class _Stripper:
 
     def _keep(self, node: NodeProto, original: str) -> None:
         """The results of a node that only moves elements are quantized as they are."""
-        if node.op_type in _KEEPERS and original in self.elements:
+        if node.op_type in KEEPERS and original in self.elements:
             self.elements.update(dict.fromkeys(node.output, self.elements[original]))
             for name in node.output:
                 self._note_stored(name, name, self.elements[original])
         inputs = node.input if node.op_type == "Concat" else node.input[:1]
         held = [self.held.get(name) for name in inputs]
-        first = held[0] if node.op_type in _KEEPERS and held else None
+        first = held[0] if node.op_type in KEEPERS and held else None
         if first is not None and all(affine is not None and first.same(affine) for affine in held):
             self.held.update(dict.fromkeys(node.output, first))
 
@@ -397,7 +408,12 @@ class _Stripper:
         ways += [None for output in self.graph.output if output.name == source]
         if all(way is not None and way.same(wanted) for way in ways):
             self._note_argument(source, wanted, kept)
-            source = self._clipped(source, wanted, kept)
+            maker = self.makers.get(source)
+            ends = lost_ends(wanted, self.joined.get(node.output[0]))
+            if ends is not None and maker is not None and not self._is_bounded(maker, ends):
+                self._note_range(source, wanted)
+                return self._requantized(source, wanted, kept, ends)
+            source = self._clipped(source, wanted, maker, kept)
             self._settle(source, wanted)
             return source
         if source not in self.result.magnitudes:
@@ -460,10 +476,20 @@ class _Stripper:
             lows, highs = zip(*(way.ends for way in ways), strict=True)
             self.result.ranges[source] = min(lows), max(highs)
 
-    def _requantized(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
-        """Append a Clip to another range, with a separate scale."""
+    def _is_bounded(self, maker: NodeProto, ends: tuple[float, float]) -> bool:
+        """Return whether the range of a node's result is that of its function, or a Clip has the limits already."""
+        if maker.op_type == "Clip":
+            limits = [float(self.constants[name].ravel()[0]) for name in maker.input[1:3] if name in self.constants]
+            return len(limits) == 2 and limits[0] >= 1.01 * ends[0] and limits[1] <= 1.01 * ends[1]
+        gates = [self.makers[name].op_type in _GATES for name in maker.input if name in self.makers]
+        return maker.op_type in (*_FUNCTIONS, *_NOT_NEGATIVE[1:]) or (maker.op_type == "Mul" and any(gates))
+
+    def _requantized(
+        self, source: str, wanted: Affine, kept: list[NodeProto], ends: tuple[float, float] | None = None
+    ) -> str:
+        """Append a Clip to another range, or to ``ends``, with a separate scale."""
         name = self.fresh(f"{source}_requantized")
-        low, high = wanted.ends
+        low, high = ends or wanted.ends
         limits = [self.fresh(f"{name}/{end}") for end in ("low", "high")]
         for limit, value in zip(limits, (low, high), strict=True):
             self._add_constant(limit, np.float32(value))
@@ -474,12 +500,9 @@ class _Stripper:
         self._settle(name, wanted)
         return name
 
-    def _clipped(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+    def _clipped(self, source: str, wanted: Affine, maker: NodeProto | None, kept: list[NodeProto]) -> str:
         """A zero point at the low end of the range cuts negative numbers off, as a ReLU that was taken out did."""
-        if wanted.point != np.iinfo(wanted.kind).min:
-            return source
-        maker = next((candidate for candidate in reversed(kept) if source in candidate.output), None)
-        if maker is None or self._is_not_negative(maker):
+        if wanted.point != np.iinfo(wanted.kind).min or maker is None or self._is_not_negative(maker):
             return source
         name = self.fresh(f"{source}_relu")
         kept.append(self.onnx.helper.make_node("Relu", [source], [name], self.fresh(f"{name}_node")))
@@ -644,11 +667,7 @@ def _gate(node: NodeProto, values: np.ndarray) -> np.ndarray:
 
 
 _KERNEL_AXIS: Mapping[str, int] = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
-_KEEPERS = (
-    *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize"),
-    *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
-)
-_OF_REAL = ("QuantizeLinear", "DequantizeLinear", "Clip", "Pad", "Shape", "Size", *_KEEPERS)
+_OF_REAL = ("QuantizeLinear", "DequantizeLinear", "Clip", "Pad", "Shape", "Size", *KEEPERS)
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Abs")
 _AVERAGES = ("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Resize")
 _FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")

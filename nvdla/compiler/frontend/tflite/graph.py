@@ -33,6 +33,8 @@ TO_ONNX, TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 HOST_KEY = "nvdla.host"
 #: metadata of a Relu: the limit that the range of its result implies
 LIMIT_KEY = "nvdla.limit"
+#: property of a model whose tensors have their channels last
+CHANNELS_LAST_KEY = "nvdla.channels_last"
 #: property of a model: mean and standard deviation of the pixels of its input, as JSON
 NORMALIZATION_KEY = "nvdla.normalization"
 #: elements of one constant that is computed while the model is read
@@ -331,6 +333,7 @@ class FlatConverter:
         if normalization is not None:
             text = json.dumps([numbers.tolist() for numbers in normalization])
             model.metadata_props.add(key=NORMALIZATION_KEY, value=text)
+        model.metadata_props.add(key=CHANNELS_LAST_KEY, value="true")
         return model
 
 
