@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -408,7 +409,8 @@ class _Dump:
             "zero_point": None if units is None else np.asarray(units.zero).tolist(),
         }
         factors = None if units is None or units.factors is None else units.factors.tolist()
-        self._document["operations"].append(row | {"factors": factors})
+        written = None if seen.place is None or seen.dense.shape[1:] == seen.place.shape else asdict(seen.place)
+        self._document["operations"].append(row | {"factors": factors, "writes": written})
 
     @property
     def written(self) -> int:

@@ -71,6 +71,10 @@ class EvaluatedNetwork(ABC):
         """Return all outputs of each sample, by the model's names: real numbers in the model's shapes, four axes as
         (N, C, H, W). Raises ScaleMissing."""
 
+    def real_result(self, result: np.ndarray) -> np.ndarray:
+        """A row of results in real numbers, where the scale is known."""
+        return result.astype(np.float64)
+
     @abstractmethod
     def warnings(self) -> list[str]:
         """Return what a run would do silently though the file can hardly mean it, known before one. Raises LinkError
@@ -281,7 +285,7 @@ class LoadableNetwork(EvaluatedNetwork):
         return array if array.dtype.kind == "f" else None
 
     def real_result(self, result: np.ndarray) -> np.ndarray:
-        """A row of results in real numbers, where the scale is known."""
+        """A row of results in real numbers; unchanged where the scale is not known."""
         return (self._result_units or Units()).real(result)
 
 

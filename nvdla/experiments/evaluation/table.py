@@ -240,7 +240,7 @@ class _Worker:
             if isinstance(record["label"], list):
                 record["squared_error"] = self._squared_error(sample, result)
         if self._metric is not None:
-            record["metric"] = self._measured(self._metric, sample, result)
+            record["metric"] = self._measured(self._metric, sample, self._network.real_result(result))
         if self._float is not None:
             record["float"] = self._compare(sample, prepared, result)
 
@@ -260,7 +260,7 @@ class _Worker:
             raise FormatError(
                 f"sample {sample.id} has {wanted.size} numbers as label, the network returns {result.size}"
             )
-        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        real = self._network.real_result(result)
         return float(np.mean((real - wanted) ** 2))
 
     def _compare(self, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> dict[str, Json]:
@@ -274,7 +274,7 @@ class _Worker:
                 f"{self._table.against}: output {name}: must have {result.size:,} numbers as in the network, "
                 f"got {wanted.size:,}. {OTHER_MODEL}"
             )
-        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        real = self._network.real_result(result)
         return {
             "top": int(np.argmax(wanted)),
             "signal": float((wanted**2).sum()),

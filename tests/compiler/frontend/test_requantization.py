@@ -302,3 +302,21 @@ def test_a_function_whose_range_ends_by_itself_gets_no_limit():
     error, compiled = steps(net.model(joined), 0.16)
     assert error <= 1.01
     assert placed(compiled, "Clip") == set()
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_an_input_that_is_joined_keeps_its_scale_and_zero_point(parts, axis, config):
+    """Whoever has the elements of the file gives them; the parts of a channel atom are put together."""
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(-30))
+    rest = [net.pair(net.conv(source, seed), 0.04, I8(-20)) for seed in range(parts)]
+    if axis == 1:  # parts that do not fill atoms
+        rest = [net.node("Slice", [part, *(net.constant([n], "i8") for n in (0, 3, 1))]) for part in rest]
+    joined = net.pair(net.node("Concat", [rest[0], source, *rest[1:]], axis=axis), 0.045, I8(-25))
+    error, compiled = steps(net.model(joined), 0.045, config=config)
+    assert error <= 2.01
+    assert compiled.report["host_nodes"] == 0
+    (part,) = compiled.parts
+    assert part.scales["x"] == pytest.approx(0.03) and part.zero_points["x"] == -30

@@ -73,8 +73,12 @@ class ConcatLayer(LayerType):
                 continue
             if _fills_atoms(lowering, part, whole):
                 lowering.copy(group.name, place, part)
-            else:
-                _move(lowering, group.name, place, part.first_channel - whole.first_channel, whole, halves)
+                continue
+            if (place.zero or whole.zero) and (place.scale, place.zero) != (whole.scale, whole.zero):
+                fitting = lowering.temporary(group.name, *place.shape, whole)
+                lowering.copy(group.name, place, fitting)
+                place = fitting
+            _move(lowering, group.name, place, part.first_channel - whole.first_channel, whole, halves)
 
 
 def joined(layer: Layer, axis: int) -> Shape:

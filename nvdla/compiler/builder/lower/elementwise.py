@@ -514,8 +514,6 @@ def _refused_by(lowering: Lowering, group: Group, leads: list[str], out: str, po
     if lowering.precisions[group.output.name] != Precision.INT8:
         return {out}  # it takes int16 copies of int8 tensors, which have no zero point
     if layer_type(layer.kind).keeps_scale:
-        if sources != {out}:  # an input of the network among them, which is copied with a change of scale
-            return {*sources, out}
         pool = layer.settings
         if not isinstance(pool, PoolSettings) or pool.mode != "average" or not any(pool.padding):
             return set()

@@ -137,8 +137,9 @@ def choose(
     if least > most:
         every = "every layer and input" if inputs else "every layer"
         raise BuildError(
-            f"with {every} in int16 the results still lose {100 * least:.3g} %, more than {100 * most:.3g} %; allow "
-            "more (--max-drop; Python: max_drop=), or build in fp16"
+            f"with {every} in int16 that can be (a softmax cannot), the results still lose {100 * least:.3g} %, more "
+            f"than {100 * most:.3g} %; build all in int16 (other nodes run on the host) or in fp16, or allow more "
+            "(--max-drop; Python: max_drop=)"
         )
     low, high = 0 if not always else -1, len(ranked)
     while high - low > 1:
