@@ -300,3 +300,32 @@ def test_files_of_one_image_fill_the_batch_of_a_network(nvdla_command, tmp_path,
     assert code == 2 and "images: must be a multiple of 2 (batch of the network), got 3" in err
     code, _, err = nvdla_command("run", "net.loadable", "-i", "0.npy")
     assert code == 2 and "takes 2 images at a time: give one array, or one file per image" in err
+
+
+def test_the_index_of_dumps_states_where_parts_and_averages_are(nvdla_command, tmp_path):
+    """Put together at the places that it states, they are the tensors of the layers."""
+    pytest.importorskip("onnxruntime")
+    onnx, rng = pytest.importorskip("onnx"), np.random.default_rng(0)
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [1, 16, 40, 40]), ("y", [1, 24, 1, 1]))]
+    weights = onnx.numpy_helper.from_array(rng.normal(size=(24, 16, 3, 3)).astype(np.float32), "w")
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    images = rng.normal(size=(4, 16, 40, 40)).astype(np.float32)
+    compiled = nvdla.compile(model, "nv_small", calibration=images)
+    compiled.save(tmp_path / "net.nvdla")
+    np.save(tmp_path / "x.npy", images[:1])
+    assert (
+        nvdla_command("run", tmp_path / "net.nvdla", "-i", tmp_path / "x.npy", "--dump-ops", tmp_path / "ops")[0] == 0
+    )
+    index = json.loads((tmp_path / "ops" / "index.json").read_text())
+    row = [row for row in index["operations"] if row["layer"] == "y"][-1]
+    assert row["shape"] == [1, 8, 3, 1] and row["writes"]["atoms"] and row["writes"]["shape"] == [24, 1, 1]
+    dumped = np.load(tmp_path / "ops" / row["file"])
+    channels = np.array([dumped[0, channel % 8, channel // 8, 0] for channel in range(24)], np.float32)
+    real = (channels - row["zero_point"]) * row["scale"]
+    np.testing.assert_allclose(real, compiled.run(images[:1])["y"].ravel(), rtol=1e-5)

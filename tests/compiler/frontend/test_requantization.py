@@ -320,3 +320,13 @@ def test_an_input_that_is_joined_keeps_its_scale_and_zero_point(parts, axis, con
     assert compiled.report["host_nodes"] == 0
     (part,) = compiled.parts
     assert part.scales["x"] == pytest.approx(0.03) and part.zero_points["x"] == -30
+
+
+def test_a_note_on_a_coarser_step_names_the_shared_scale():
+    """Both parts keep their zero point; one of them has the step of the other."""
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(0))
+    parts = [net.pair(net.conv(source, seed), scale, I8(-100)) for seed, scale in ((0, 0.02), (1, 0.05))]
+    compiled = compile_model(net.model(net.pair(net.node("Concat", parts, axis=1), 0.05, I8(-100))), "nv_small", "int8")
+    (note,) = (note for note in compiled.report["notes"] if "its step is" in note)
+    assert "its step is 2.5 times" in note and note.endswith("because all parts of a Concat have one scale")

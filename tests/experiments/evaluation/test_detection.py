@@ -269,6 +269,25 @@ def test_decoders_take_outputs_of_tflite_models_by_name_with_channels_first(chan
         assert summary["float"]["segmentation"]["pixel_accuracy"] > 0.97
 
 
+@pytest.mark.parametrize("kind", ["loadable", "package"])
+def test_metrics_take_real_numbers(kind, network, tmp_path, monkeypatch) -> None:
+    """Those of a loadable are its elements times the scale."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_means.py").write_text("def largest(output, label):\n    return float(abs(output).max())\n")
+    compiled = nvdla.compile(str(network / "net.onnx"), calibration=str(network / "images"))
+    if kind == "loadable":
+        compiled.save("net.out")
+    else:
+        Path("net.out").write_bytes(compiled.package)
+    images = np.random.default_rng(0).uniform(0, 255, (4, 1, 32, 48)).astype(np.float32)
+    np.savez("data.npz", images=images, labels=np.zeros(4, int))
+    words = ["evaluate", "net.out", "data.npz", "--metric", "my_means:largest", "--workers", "1", "--output", "r.json"]
+    assert main(words) == 0
+    first = next(iter(compiled.run(images).values()))
+    expected = np.abs(first.reshape(4, -1)).max(axis=1).mean()
+    assert json.loads(Path("r.json").read_text())["summary"]["metric"]["value"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_decoders_take_outputs_of_a_loadable_in_the_shapes_of_the_model(tmp_path, monkeypatch) -> None:
     """Behind a node that needs no operation: its name and its shape, not those of the node before it."""
     onnx = pytest.importorskip("onnx")
