@@ -268,3 +268,14 @@ def test_activations_of_16_bits_compile_as_int16_or_become_int8(config, precisio
     (found,) = compiled.run(real).values()
     noise = float(np.sum((np.reshape(found, wanted.shape) - wanted) ** 2))
     assert np.ptp(wanted) > 0.5 and 10 * np.log10(float(np.sum(wanted**2)) / noise) > least
+
+
+def test_a_note_states_that_integers_of_the_file_are_no_elements_of_the_loadable():
+    """The second factor of a product has no zero point: its units are larger than those of the file."""
+    writer = FlatWriter()
+    for name in ("first", "second", "out"):
+        writer.tensor((1, 8, 6, 4), "int8", 0.02, -100, name=name)
+    writer.operator("MUL", [0, 1], [2])
+    notes = nvdla.compile(writer.model([0, 1], [2])).report["notes"]
+    (note,) = (note for note in notes if "integers of the file have other units" in note)
+    assert note.startswith("input second: ") and "zero 0" in note and note.endswith("Give real numbers (float arrays)")

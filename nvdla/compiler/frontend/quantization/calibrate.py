@@ -551,7 +551,8 @@ def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
     """Return notes on tensors with other units than the model's, with how much coarser they are, and why."""
     notes = []
     for name, surface in built.program.tensors.items():
-        held = imported.model.ranges.get(imported.tensors.get(name, ""))
+        value = imported.tensors.get(name, "")
+        held = imported.model.ranges.get(value)
         if held is None or imported.precision != Precision.INT8:
             continue
         ratio = surface.scale * LEVELS / (held[1] - held[0])
@@ -561,4 +562,9 @@ def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
                 f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
                 f"{held[1]:.4g}), because {reason}"
             )
+            if value in imported.model.inputs and value in imported.model.stored:
+                notes.append(
+                    f"input {value}: integers of the file have other units than the loadable's elements (scale "
+                    f"{surface.scale:.6g}, zero {surface.zero}). Give real numbers (float arrays)"
+                )
     return notes
