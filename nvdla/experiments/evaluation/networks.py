@@ -46,12 +46,13 @@ WARM_RUNS = 3
 class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
     that are kept of pictures, 0 for all; ``cube_shape``: (C, H, W) of the input; ``assumed``: the conversion of
-    pictures that nothing states."""
+    pictures that nothing states; ``output_names``: of all outputs, that of the result first."""
 
     shape: tuple[int, ...]
     outputs: int
     crop: int = 0
     cube_shape: tuple[int, ...]
+    output_names: Sequence[str]
     assumed: str = ""
 
     @abstractmethod
@@ -114,6 +115,7 @@ class LoadableNetwork(EvaluatedNetwork):
             names = ", ".join(tensor.name for tensor in self.runtime.inputs) or "none"
             raise FormatError(f"{path}: evaluation supports one input, the network has {names}")
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
+        self.output_names = [tensor.name for tensor in self.runtime.outputs]
         self.shape = self._input.shape[1:]
         known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
         self._scale, self._zero = known.scale(self._input.name), known.zero_point(self._input.name)
@@ -309,7 +311,8 @@ class PackageNetwork(EvaluatedNetwork):
             raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
         self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
         self.shape = self._whole[1:]
-        self._output = package.manifest["outputs"][0]
+        self.output_names = package.manifest["outputs"]
+        self._output = self.output_names[0]
         self._preprocessing = package.preprocessing.changed_by(pixels)
         self._is_channels_last = naming.is_channels_last(package.manifest)
         is_cube = len(self._whole) in (3, 4)

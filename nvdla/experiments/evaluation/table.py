@@ -207,9 +207,20 @@ class _Worker:
             return
         if sample.label is None:
             raise FormatError(f"sample {sample.id} has no label. Use --predict-only for data without labels.")
-        outputs = 0 if self._decode else self._network.outputs
-        if isinstance(sample.label, int) and outputs and not 0 <= sample.label < outputs:
-            raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
+        if isinstance(sample.label, int) and not self._decode:
+            self._check_class(sample.id, sample.label, self._network.outputs)
+
+    def _check_class(self, name: str, label: int, count: int) -> None:
+        """Check a class against ``count`` numbers of the result, 0 before they are known. Raises FormatError."""
+        first, *others = self._network.output_names
+        if count == 1 and self._metric is None:
+            rest = f" --decoder and --metric judge other outputs ({', '.join(others)})." if others else ""
+            raise FormatError(
+                f"sample {name}: label {label}: must not be a class, because output {first} has one number. Give real "
+                f"numbers as labels, or a --metric.{rest}"
+            )
+        if count > 1 and not 0 <= label < count:
+            raise FormatError(f"sample {name} has the label {label}; output {first} has {count} numbers")
 
     def _judge_decoded(self, record: Record, sample: Sample, prepared: np.ndarray, outputs: decoders.Outputs) -> None:
         record |= self._decoded(sample, outputs)
@@ -236,6 +247,8 @@ class _Worker:
     def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
         if not self._table.predict_only:
             label = sample.label
+            if isinstance(label, int):
+                self._check_class(sample.id, label, result.size)
             record["label"] = label.ravel().tolist() if isinstance(label, np.ndarray) else label
             if isinstance(record["label"], list):
                 record["squared_error"] = self._squared_error(sample, result)

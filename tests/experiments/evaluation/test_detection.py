@@ -270,6 +270,34 @@ def test_decoders_take_outputs_of_tflite_models_by_name_with_channels_first(chan
 
 
 @pytest.mark.parametrize("kind", ["loadable", "package"])
+def test_classes_as_labels_of_an_output_with_one_number_are_refused(kind, tmp_path, monkeypatch, capsys) -> None:
+    """The first of two outputs has no classes: an accuracy would be that of label 0."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    helper, rng = onnx.helper, np.random.default_rng(8)
+    shapes = {"data": [1, 3, 4, 4], "size": [1, 1, 1, 1], "kind": [1, 4, 1, 1]}
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    nodes = [helper.make_node("Conv", ["data", f"w{count}"], [name]) for name, count in (("size", 1), ("kind", 4))]
+    weights = [
+        onnx.numpy_helper.from_array(rng.normal(size=(count, 3, 4, 4)).astype(np.float32), f"w{count}")
+        for count in (1, 4)
+    ]
+    graph = helper.make_graph(nodes, "two", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    images = rng.normal(size=(8, 3, 4, 4)).astype(np.float32)
+    compiled = nvdla.compile(model, calibration=images)
+    if kind == "loadable":
+        compiled.save("net.out")
+    else:
+        Path("net.out").write_bytes(compiled.package)
+    np.savez("data.npz", images=images, labels=np.arange(8) % 2)
+    assert main(["evaluate", "net.out", "data.npz", "--workers", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "must not be a class, because output size has one number" in error and "judge other outputs (kind)" in error
+
+
+@pytest.mark.parametrize("kind", ["loadable", "package"])
 def test_metrics_take_real_numbers(kind, network, tmp_path, monkeypatch) -> None:
     """Those of a loadable are its elements times the scale."""
     monkeypatch.chdir(tmp_path)
