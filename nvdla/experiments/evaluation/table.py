@@ -165,8 +165,9 @@ class _Worker:
                 return records
             results = self._network.run([prepared for *_, prepared in ready])
             for (record, sample, prepared), result, top in zip(ready, results, _best(results), strict=True):
-                record["top"] = top
-                self._judge(record, sample, prepared, result)
+                if self._has_class(record, sample, result.size):
+                    record["top"] = top
+                    self._judge(record, sample, prepared, result)
         return records
 
     def _sample(self, task: Task, record: Record) -> tuple[Record, Sample] | None:
@@ -210,6 +211,16 @@ class _Worker:
         if isinstance(sample.label, int) and not self._decode:
             self._check_class(sample.id, sample.label, self._network.outputs)
 
+    def _has_class(self, record: Record, sample: Sample, count: int) -> bool:
+        """Check the class of a sample against the size of its result, which packages do not know before a run."""
+        try:
+            if isinstance(sample.label, int) and not self._table.predict_only:
+                self._check_class(sample.id, sample.label, count)
+        except NvdlaError as error:
+            self._note(record, error)
+            return False
+        return True
+
     def _check_class(self, name: str, label: int, count: int) -> None:
         """Check a class against ``count`` numbers of the result, 0 before they are known. Raises FormatError."""
         first, *others = self._network.output_names
@@ -247,8 +258,6 @@ class _Worker:
     def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
         if not self._table.predict_only:
             label = sample.label
-            if isinstance(label, int):
-                self._check_class(sample.id, label, result.size)
             record["label"] = label.ravel().tolist() if isinstance(label, np.ndarray) else label
             if isinstance(record["label"], list):
                 record["squared_error"] = self._squared_error(sample, result)

@@ -74,6 +74,7 @@ class ConcatLayer(LayerType):
             if _fills_atoms(lowering, part, whole):
                 lowering.copy(group.name, place, part)
                 continue
+            # Moves of single channels change a scale, but no zero point.
             if (place.zero or whole.zero) and (place.scale, place.zero) != (whole.scale, whole.zero):
                 fitting = lowering.temporary(group.name, *place.shape, whole)
                 lowering.copy(group.name, place, fitting)

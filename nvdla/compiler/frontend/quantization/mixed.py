@@ -344,7 +344,13 @@ def joined_ranges(
     units: dict[str, Affine] = {}
     for node in nodes:
         moved = node.op_type == "DequantizeLinear" or node.op_type in KEEPERS
-        way = affine_of(node) if node.op_type == "QuantizeLinear" else units.get(node.input[0]) if moved else None
+        way = (
+            affine_of(node)
+            if node.op_type == "QuantizeLinear"
+            else units.get(next(iter(node.input), ""))
+            if moved
+            else None
+        )
         if way is not None:
             units.update(dict.fromkeys(node.output, way))
     joined: dict[str, Joined] = {}
@@ -366,7 +372,7 @@ def _beyond(
 ) -> Joined:
     """Return what a value with the scale ``held`` becomes a part of through one of its readers."""
     if reader.op_type == "Concat":
-        following = readers.get(reader.output[0], ())
+        following = [node for name in reader.output[:1] for node in readers.get(name, ())]
         ways = [way for node in following if node.op_type == "QuantizeLinear" and (way := affine_of(node)) is not None]
         if not ways:
             return -math.inf, math.inf, math.inf
@@ -378,7 +384,7 @@ def _beyond(
             return _NOT_JOINED
     elif reader.op_type != "DequantizeLinear" and reader.op_type not in KEEPERS:
         return _NOT_JOINED
-    lows, highs, widest = zip(*(joined.get(name, _NOT_JOINED) for name in reader.output), strict=True)
+    lows, highs, widest = zip(_NOT_JOINED, *(joined.get(name, _NOT_JOINED) for name in reader.output), strict=True)
     return max(lows), min(highs), max(widest)
 
 

@@ -479,7 +479,8 @@ class _Stripper:
     def _is_bounded(self, maker: NodeProto, ends: tuple[float, float]) -> bool:
         """Return whether the range of a node's result is that of its function, or a Clip has the limits already."""
         if maker.op_type == "Clip":
-            limits = [float(self.constants[name].ravel()[0]) for name in maker.input[1:3] if name in self.constants]
+            constants = [self.constants[name] for name in maker.input[1:3] if name in self.constants]
+            limits = [float(constant.ravel()[0]) for constant in constants if constant.size == 1]
             return len(limits) == 2 and limits[0] >= 1.01 * ends[0] and limits[1] <= 1.01 * ends[1]
         gates = [self.makers[name].op_type in _GATES for name in maker.input if name in self.makers]
         return maker.op_type in (*_FUNCTIONS, *_NOT_NEGATIVE[1:]) or (maker.op_type == "Mul" and any(gates))
