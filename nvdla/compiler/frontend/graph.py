@@ -132,7 +132,7 @@ def _strided(places: np.ndarray) -> Run | None:
     """Rows or columns as a run: every one ``repeat`` times, the first and last one at most so often, equally far apart,
     upwards."""
     once, counts = np.unique(places, return_counts=True)
-    repeat = int(counts.max())
+    repeat = int(np.max(counts))
     stride = int(once[1] - once[0]) if len(once) > 1 else 1
     if stride < 1 or (counts[1:-1] != repeat).any() or (np.diff(once) != stride).any() or (np.diff(places) < 0).any():
         return None
