@@ -118,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
     stream = len(source) == sys.maxsize
     first = next(iter(source.payloads(positions)))[1] if stream else source.sample(positions[0])
     with whole_command(args):
-        network.prepare(first.value)  # what does not fit is reported here, once
+        sample = network.prepare(first.value)  # what does not fit is reported here, once
+        if network.run([sample]).shape[1] == 1:
+            name = network.output_names[0]
+            say(f"{name} has one number, not classes: changed numbers count as {COLUMNS[2]}", sys.stderr)
     table = FaultCampaign(
         os.path.realpath(args.network),
         source,

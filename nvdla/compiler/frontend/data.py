@@ -62,6 +62,8 @@ class Samples:
         self.pixels: set[str] = set() if pixels is None else pixels
         #: number of files of a directory that are not samples
         self.ignored = 0
+        #: the images of a batch are the same one
+        self.alike = False
         self._digest = hashlib.sha256()
         self._hashed = False
         self._ends: dict[str, tuple[float, float]] = {}
@@ -89,7 +91,7 @@ class Samples:
         """These samples, an image of a batch at a time."""
         if images == 1:
             return self
-        places = [(feed, image) for feed in self._feeds for image in range(images)]
+        places = [(feed, image) for feed in self._feeds for image in range(1 if self.alike else images)]
 
         def load(place: tuple[object, int]) -> dict[str, np.ndarray]:
             feed, image = place
@@ -377,7 +379,14 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
     rest = sorted(set(source.first(count)).difference(head))
     samples = Samples([*head, *rest], load, pixels)
     samples.ignored = getattr(source, "ignored", 0)
+    samples.alike = all(_is_picture(source.sample(position).value) for position in head[:1])
     return samples
+
+
+def _is_picture(value: object) -> bool:
+    """Check whether a sample is one picture, for a model with any batch."""
+    is_file = isinstance(value, str | os.PathLike) and Path(value).suffix.lower() in IMAGE_ENDINGS
+    return is_file or is_pil(value) or (isinstance(value, np.ndarray) and value.ndim < 4 and holds_pixels(value))
 
 
 def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[str]) -> dict[str, np.ndarray]:
@@ -390,7 +399,7 @@ def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[st
     name = _only_input(model)
     if suffix in IMAGE_ENDINGS or is_pil(value):
         pixels.update({name} if model.types[name].kind == "f" else ())
-        return {name: preprocessing.image(value, model.shapes[name])}
+        return {name: _of_one(preprocessing.image, value, model.shapes[name])}
     if suffix == ".npy":
         value = parse_npy(read_file(value, MAX_FILE, "calibration data"), f"calibration data {value}")
     elif suffix == ".dimg":
@@ -399,9 +408,15 @@ def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[st
         raise FormatError(f"calibration data {value}: must be an image, .npy, .npz or .dimg, got {suffix}")
     array = as_array(value, "calibration data")
     if suffix is None and holds_pixels(array) and model.types[name].kind == "f":
-        array = preprocessing.array(array, model.shapes[name])
+        array = _of_one(preprocessing.array, array, model.shapes[name])
         pixels.add(name)
     return {name: _sample(model, name, array)}
+
+
+def _of_one(convert: Callable[[Any, tuple[int, ...]], np.ndarray], picture: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A picture as an input of this shape: every image of a batch is the same."""
+    images = shape[0] if len(shape) == 4 else 1
+    return np.repeat(convert(picture, (1, *shape[1:])), images, axis=0) if images > 1 else convert(picture, shape)
 
 
 EACH_IMAGE_ALONE = (

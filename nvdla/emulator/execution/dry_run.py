@@ -25,7 +25,7 @@ def dry_run(
     """Return the reason why the loadable cannot run on the configuration (None if it can), and warnings.
 
     ``flat`` lets an access continue in the memory that follows its region, as hardware does. ``linked`` is the memory
-    image to use, instead of a new one; it is not changed.
+    image to use, instead of a new one; its descriptors count their dependencies down.
     """
     warnings: list[str] = []
     try:
@@ -85,8 +85,10 @@ def silent_warnings(
     loadable: Loadable, abi: Abi, config: Configuration, strict: bool = False, linked: LinkedLoadable | None = None
 ) -> list[str]:
     """Return the warnings that ``Runtime.warnings`` contains after a run. Raises LinkError with ``strict`` for an
-    access that leaves its memory. ``linked`` is the memory image of a runtime; it is not changed."""
+    access that leaves its memory. ``linked`` is the memory image of a runtime before a run, and afterwards again."""
     problem, warnings = dry_run(loadable, abi, config, linked=linked)
+    if linked is not None:
+        linked.reset()
     if problem is None:
         return warnings
     flat_problem, warnings = dry_run(loadable, abi, config, flat=True)

@@ -141,6 +141,7 @@ class Summary:
     metric: Mean = field(default_factory=Mean)
     agreement: Share = field(default_factory=Share)
     float_top1: Share = field(default_factory=Share)
+    compared: int = 0
     signal: float = 0.0
     noise: float = 0.0
     parted: list[str] = field(default_factory=list)
@@ -175,13 +176,16 @@ class Summary:
             self._add_float(record, best[0])
 
     def _add_float(self, record: Record, best: int) -> None:
-        reference = record["float"]
-        self.agreement.add(reference["top"] == best)
+        reference, same = record["float"], record["float"]["top"] == best
+        self.compared += 1
         if isinstance(record.get("label"), int):
             self.float_top1.add(reference["top"] == record["label"])
         self.signal += reference["signal"]
         self.noise += reference["noise"]
-        if reference["top"] != best and len(self.parted) < DAMAGED_SHOWN:
+        if "squared_error" in record or len(record["top"]) < 2:  # numbers without classes
+            return
+        self.agreement.add(same)
+        if not same and len(self.parted) < DAMAGED_SHOWN:
             self.parted.append(record["id"])
 
     @property
@@ -201,7 +205,7 @@ class Summary:
             metric: Share | Mean = getattr(self, name)
             if metric.count:
                 document[name] = metric.document()
-        if self.agreement.count:
+        if self.compared:
             ratio = decibels(self.signal, self.noise)
             snr = ratio if math.isfinite(ratio) else None
             top1 = {"top1": self.float_top1.document()} if self.float_top1.count else {}

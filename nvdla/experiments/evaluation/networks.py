@@ -16,13 +16,14 @@ import numpy as np
 import nvdla
 from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.program import naming
 from nvdla.program.naming import ModelValue, Names, names_for
-from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy
+from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy, several_images
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
 from nvdla.tensors.inputs import (
     InputForm,
+    batch_of,
     check_pixels,
     describe_conversion,
     holds_pixels,
@@ -44,11 +45,13 @@ WARM_RUNS = 3
 
 
 class EvaluatedNetwork(ABC):
-    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
-    that are kept of pictures, 0 for all; ``cube_shape``: (C, H, W) of the input; ``assumed``: the conversion of
-    pictures that nothing states; ``output_names``: of all outputs, that of the result first."""
+    """``shape`` of a sample without batch axis; ``batch``: images of a run, of which a sample is one; ``outputs``: how
+    many numbers a result has; ``crop``: pixels per side that are kept of pictures, 0 for all; ``cube_shape``:
+    (C, H, W) of the input; ``assumed``: the conversion of pictures that nothing states; ``output_names``: of all
+    outputs, that of the result first."""
 
     shape: tuple[int, ...]
+    batch: int = 1
     outputs: int
     crop: int = 0
     cube_shape: tuple[int, ...]
@@ -62,6 +65,20 @@ class EvaluatedNetwork(ABC):
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples, each as :meth:`prepare` gives it. Raises FormatError where one of them does not fit."""
         return [self.prepare(value) for value in values]
+
+    def together(self, samples: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Prepared samples as the inputs of runs: ``batch`` at a time; the last one fills up the last run."""
+        if self.batch == 1:
+            return samples
+        filled = [*samples, *[samples[-1]] * (-len(samples) % self.batch)]
+        return [np.concatenate(filled[at : at + self.batch]) for at in range(0, len(filled), self.batch)]
+
+    def apart(self, runs: Sequence[dict[str, np.ndarray]], count: int) -> list[dict[str, np.ndarray]]:
+        """The outputs of each of ``count`` samples, of those of the runs of :meth:`together`."""
+        if self.batch == 1:
+            return list(runs)
+        places = (divmod(sample, self.batch) for sample in range(count))
+        return [{name: value[at : at + 1] for name, value in runs[run].items()} for run, at in places]
 
     @abstractmethod
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
@@ -115,6 +132,8 @@ class LoadableNetwork(EvaluatedNetwork):
             names = ", ".join(tensor.name for tensor in self.runtime.inputs) or "none"
             raise FormatError(f"{path}: evaluation supports one input, the network has {names}")
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
+        self.batch, self._shape = self._input.shape[0], (1, *self._input.shape[1:])
+        check_batch(path, self.batch, {tensor.name: tensor.shape for tensor in self.runtime.outputs})
         self.output_names = [tensor.name for tensor in self.runtime.outputs]
         self.shape = self._input.shape[1:]
         known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
@@ -123,6 +142,12 @@ class LoadableNetwork(EvaluatedNetwork):
         self._result_units = known.units_of_output(self._output.name, self._output.dtype)
         self._names = known
         self._value = known.inputs.get(self._input.name)
+        together = 1 if self._value is None else batch_of([self._value.shape])
+        if together > 1:
+            raise FormatError(
+                f"{path}: batch: must be 1 or images apart, got {together} images in one tensor. Export the model with "
+                "a batch of 1."
+            )
         self.cube_shape = self.shape
         self._order = self._order_of_result()
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
@@ -133,14 +158,14 @@ class LoadableNetwork(EvaluatedNetwork):
         self._model_pixels = preprocessing_for(stated, None if pixels == PixelConversion() else pixels, scale)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
         if self._model_pixels is None:
-            form = self._input.shape, self._input.dtype, pixels
+            form = self._shape, self._input.dtype, pixels
             self.assumed = describe_conversion(*form, is_pixels=self._numbers is not None)
         self.crop = self._sizes.crop
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array (C, H, W) of the input's elements."""
-        shape, dtype = self._input.shape, self._input.dtype
+        shape, dtype = self._shape, self._input.dtype
         if isinstance(value, str | os.PathLike) or is_pil(value):
             if self._model_pixels is not None and (is_pil(value) or Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
                 return self._of_picture(self._model_pixels.cube(value, shape))
@@ -167,12 +192,12 @@ class LoadableNetwork(EvaluatedNetwork):
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
-            array = self._quantized(fit(array, shape, array.dtype, "sample"))
-        return fit(array, shape, dtype, "sample")
+            array = self._quantized(_fit(array, shape, array.dtype))
+        return _fit(array, shape, dtype)
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples; arrays of pixels together."""
-        arrays = self._input.shape[0] == 1 and all(isinstance(value, np.ndarray) for value in values)
+        arrays = all(isinstance(value, np.ndarray) for value in values)
         if not arrays or not all(holds_pixels(value) and not self._is_raw_digit(value) for value in values):
             return super().prepare_many(values)
         pixels = np.concatenate([planes(value, self.shape, self._sizes) for value in values])
@@ -180,7 +205,7 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def _is_raw_digit(self, array: np.ndarray) -> bool:
         """Check whether the model takes digits, and this is the picture of one in another form."""
-        if self._digits is None or not is_picture(array, self._input.shape):
+        if self._digits is None or not is_picture(array, self._shape):
             return False
         return array.ndim > 2 or not is_digit(array, (self.shape[2], self.shape[1]))
 
@@ -209,11 +234,14 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
-        return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
+        surfaces = self.surfaces(self.together(samples))
+        return self.rows(self.runtime.run_many([[surface] for surface in surfaces]))[: len(samples)]
 
     def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
         """Return all outputs of each sample, in real numbers."""
-        return [self._real(raw) for raw in self.runtime.run_many([[surface] for surface in self.surfaces(samples)])]
+        surfaces = self.surfaces(self.together(samples))
+        runs = self.runtime.run_many([[surface] for surface in surfaces])
+        return self.apart([self._real(raw) for raw in runs], len(samples))
 
     def _real(self, raw: Sequence[bytes]) -> dict[str, np.ndarray]:
         outputs = {}
@@ -231,8 +259,8 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def _order_of_result(self) -> np.ndarray | None:
         """Return where the numbers of a result are in the first output; None: all, in the same order."""
-        shape, value = self._output.shape, self._result_value(self._output.name)
-        if shape[0] > 1 or value.index is None:
+        shape, value = (1, *self._output.shape[1:]), self._result_value(self._output.name)
+        if value.index is None:
             return None
         places = np.arange(np.prod(shape)).reshape(shape)
         order = np.ravel(planes_first({"": value.value(places)}, self._names.channels_last)[""])
@@ -248,29 +276,29 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def warm(self) -> None:
         """Load what runs need (the program's steps, kernels for one image and for several), with an input of zeros."""
-        zeros = np.zeros(self._input.shape, self._input.dtype)
-        self.run([zeros] * WARM_RUNS)
+        zeros = np.zeros(self._shape, self._input.dtype)
+        self.run([zeros] * WARM_RUNS * self.batch)
 
     def surfaces(self, samples: Sequence[np.ndarray]) -> list[bytes]:
-        """Raw surfaces of prepared samples."""
+        """Raw surfaces of the inputs of runs."""
         return _batched_pack(self._input.layout, samples)
 
     def rows(self, raw: Sequence[Sequence[bytes]]) -> np.ndarray:
-        """The first of the raw outputs of each run as a row of numbers, in the order of the model."""
-        rows = _batched_unpack(self._output.layout, [outputs[0] for outputs in raw]).reshape(len(raw), -1)
+        """The first of the raw outputs of runs: a row of numbers for each image, in the order of the model."""
+        rows = _batched_unpack(self._output.layout, [outputs[0] for outputs in raw]).reshape(len(raw) * self.batch, -1)
         return rows if self._order is None else rows[:, self._order]
 
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
         exact = self._exact(value)
-        shape = self._input.shape
-        real = (self._units or Units()).real(sample) if exact is None else fit(exact, shape, exact.dtype, "sample")
+        shape = self._shape
+        real = (self._units or Units()).real(sample) if exact is None else _fit(exact, shape, exact.dtype)
         real = real.astype(np.float32)
         return real if self._value is None else self._value.fed(real)
 
     def _exact(self, value: object) -> np.ndarray | None:
         """Real numbers of a sample before quantization; None for a sample that holds elements of the input."""
-        shape = self._input.shape
+        shape = self._shape
         suffix = Path(value).suffix.lower() if isinstance(value, str | os.PathLike) else ""
         if suffix in IMAGE_ENDINGS or is_pil(value):
             return None if self._model_pixels is None else self._model_pixels.cube(value, shape)
@@ -310,7 +338,8 @@ class PackageNetwork(EvaluatedNetwork):
         if len(names) != 1:
             raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
         self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
-        self.shape = self._whole[1:]
+        self.shape, self.batch = self._whole[1:], batch_of([self._whole])
+        self._single = (1, *self.shape) if self.batch > 1 else self._whole
         self.output_names = package.manifest["outputs"]
         self._output = self.output_names[0]
         self._preprocessing = package.preprocessing.changed_by(pixels)
@@ -319,7 +348,7 @@ class PackageNetwork(EvaluatedNetwork):
         self.cube_shape = package.preprocessing.cube_shape(self._whole) if is_cube else self.shape
         if self._is_channels_last and len(self._whole) == 4:
             self.cube_shape = self._whole[3], *self._whole[1:3]
-        self.outputs = 0  # known after the first run
+        self._path, self.outputs = path, 0  # known after the first run
         self.crop = self._preprocessing.crop
 
     def prepare(self, value: object) -> np.ndarray:
@@ -329,14 +358,15 @@ class PackageNetwork(EvaluatedNetwork):
         given = self._preprocessing
         if isinstance(value, str | os.PathLike):
             if Path(value).suffix.lower() == ".npy":
-                return real_input(value, self._name, self._whole, given, self._parts).astype(np.float32)
-            return given.image(value, self._whole)
+                return real_input(value, self._name, self._single, given, self._parts).astype(np.float32)
+            return given.image(value, self._single)
         if is_pil(value):
-            return given.image(value, self._whole)
+            return given.image(value, self._single)
         array = np.asarray(value)
         if holds_pixels(array) and array.ndim >= 2:
-            array = given.array(array, self._whole)
-        return in_shape(real_numbers(array, self._name, self._parts).astype(np.float32), self._whole, "sample")
+            array = given.array(array, self._single)
+        _check_single(array, self._single)
+        return in_shape(real_numbers(array, self._name, self._parts).astype(np.float32), self._single, "sample")
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""
@@ -362,7 +392,10 @@ class PackageNetwork(EvaluatedNetwork):
 
     def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
         """Return all outputs of each sample, those with four axes as (N, C, H, W)."""
-        return [planes_first(self.machine.run({self._name: sample}), self._is_channels_last) for sample in samples]
+        runs = [self.machine.run({self._name: images}) for images in self.together(samples)]
+        if self.batch > 1 and runs:
+            check_batch(self._path, self.batch, {name: value.shape for name, value in runs[0].items()})
+        return self.apart([planes_first(outputs, self._is_channels_last) for outputs in runs], len(samples))
 
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers."""
@@ -390,6 +423,30 @@ def open_network(
         if is_zip_file(path)
         else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
     )
+
+
+def _fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype) -> np.ndarray:
+    """A sample in the shape and type of an input. Raises FormatError."""
+    _check_single(array, shape)
+    return fit(array, shape, dtype, "sample")
+
+
+def _check_single(array: np.ndarray, shape: Sequence[int]) -> None:
+    """Raise FormatError for a sample of several images."""
+    if several_images(array, shape):
+        wanted, got = shape_text(shape), shape_text(array.shape)
+        raise FormatError(
+            f"sample: must be one image of shape {wanted}, got {got}. Give each image with its own label."
+        )
+
+
+def check_batch(path: str, batch: int, outputs: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise FormatError where a network takes several images at a time, and an output has not one part for each."""
+    for name, shape in outputs.items():
+        if batch > 1 and shape[:1] != (batch,):
+            raise FormatError(
+                f"{path}: output {name}: batch must be {batch}, that of the input, got shape {shape_text(shape)}"
+            )
 
 
 def _silent_warnings(runtime: nvdla.Runtime, strict: bool) -> list[str]:

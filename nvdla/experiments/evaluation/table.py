@@ -21,6 +21,7 @@ from nvdla.experiments.evaluation.metrics import percent
 from nvdla.experiments.evaluation.networks import (
     EvaluatedNetwork,
     LoadableNetwork,
+    check_batch,
     model_hash,
     network_settings,
     open_network,
@@ -331,10 +332,18 @@ def _float_model(
         wanted = f"must be {reference} as on the machine that started the evaluation"
         raise FormatError(f"{path}: reference: {wanted}, got {model.runs_in}. Install the same packages on both.")
 
+    stated = model.session.get_inputs()[0].shape
+
     def run(sample: np.ndarray) -> dict[str, np.ndarray]:
-        feeds = feeds_for(model.session, {"input": sample.astype(np.float32)}, path, model.units)
+        fits = isinstance(stated, list) and len(stated) == sample.ndim and sample.shape[:1] == (1,)
+        batch = stated[0] if fits and isinstance(stated[0], int) else 1
+        images = np.repeat(sample.astype(np.float32), max(batch, 1), axis=0)
+        feeds = feeds_for(model.session, {"input": images}, path, model.units)
         results = run_session(model.session, path, model.outputs, feeds)
         reals = {name: model.real(name, result) for name, result in zip(model.outputs, results, strict=True)}
+        if batch > 1:  # of the same image
+            check_batch(path, batch, {name: real.shape for name, real in reals.items()})
+            reals = {name: real[:1] for name, real in reals.items()}
         return planes_first(reals, kind_of(path) == "tflite")
 
     return run
@@ -396,7 +405,8 @@ def figures(summary: Document) -> list[tuple[str, str]]:
     if "top1" in summary.get("float", {}):
         rows.append(("top-1 accuracy, reference model", percent(summary["float"]["top1"])))
     if "agreement" in summary.get("float", {}):
-        rows.append(("same top-1 as the reference model", percent(summary["float"]["agreement"])))
+        if summary["float"]["agreement"]["value"] is not None:
+            rows.append(("same top-1 as the reference model", percent(summary["float"]["agreement"])))
         if summary["float"]["snr_db"] is not None:
             rows.append(("SNR against the reference model", f"{summary['float']['snr_db']:.1f} dB"))
     return rows
