@@ -196,8 +196,9 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         raise FormatError(f"{name}: must be an array of numbers, got elements of type {array.dtype}")
     fits = array.size == math.prod(shape) and _without_ones(array.shape) == _without_ones(shape)
     batch, channels, height, width = shape
-    if not fits and array.shape in ((batch, height, width, channels), (height, width, channels)):
-        array, fits = np.moveaxis(array, -1, -3), True
+    last = (batch, height, width, channels)
+    if not fits and array.size == math.prod(shape) and _without_ones(array.shape) == _without_ones(last):
+        array, fits = np.moveaxis(array.reshape(last), -1, -3), True
     if not fits:
         is_color = array.ndim == 4 and (array.shape[1], shape[1]) == (3, 4) and array.shape[2:] == shape[2:]
         hint = (
@@ -219,7 +220,8 @@ def several_images(array: np.ndarray, shape: Sequence[int]) -> str:
     """Advice for an array of several images, in any order of axes, where the network takes one; else empty."""
     sizes = tuple(shape)
     orders = (sizes[1:], (*sizes[2:], *sizes[1:2]), *([sizes[2:]] if 1 in sizes[1:2] else []))
-    if array.ndim < 3 or sizes[:1] != (1,) or len(array) < 2 or array.shape[1:] not in orders:
+    single = _without_ones(array.shape[1:])
+    if array.ndim < 3 or sizes[:1] != (1,) or len(array) < 2 or single not in map(_without_ones, orders):
         return ""
     several = shape_text((len(array), *sizes[1:]))
     return f" Give one image per file: --input FILE --input FILE ...; in Python, run takes arrays as {several}."
@@ -235,7 +237,9 @@ def _hint_of_batch(array: np.ndarray, shape: tuple[int, ...]) -> str:
     """Hint for too few or too many images where the network takes several at once; 3 could be the channels of a
     color."""
     single = "export the model with a batch of 1 for single pictures"
-    if array.shape[-3:] == shape[1:] and shape[0] > 1:
+    if array.ndim == 4 and shape[0] == 1 and (len(array) * array.shape[1], *array.shape[2:]) == tuple(shape[1:]):
+        return f" If the model has a batch of {len(array)}, its images are consecutive channels: reshape the array."
+    if array.shape[-3:] in (shape[1:], (*shape[2:], shape[1])) and shape[0] > 1:
         return f" The network takes {shape[0]} images at a time: give one array, or one file per image; or {single}."
     batch, rest = divmod(math.prod(shape), max(array.size, 1))
     is_one = shape[0] == batch or array.shape[-3:-2] == (1,)

@@ -420,24 +420,13 @@ def _of_one(convert: Callable[[Any, tuple[int, ...]], np.ndarray], picture: Any,
 
 
 EACH_IMAGE_ALONE = (
-    *("Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Elu"),
-    *("Flatten", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "LRN"),
-    *(
-        "LeakyRelu",
-        "MatMul",
-        "Max",
-        "MaxPool",
-        "Min",
-        "Mul",
-        "PRelu",
-        "Pad",
-        "Relu",
-        "Reshape",
-        "Sigmoid",
-        "Softmax",
-        "Sub",
-    ),
-    *("Sum", "Tanh"),
+    *("Abs", "Add", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose"),
+    *("DepthToSpace", "Div", "Dropout", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu", "Gemm", "GlobalAveragePool"),
+    *("GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log"),
+    *("LogSoftmax", "MatMul", "Max", "MaxPool", "Min", "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "ReduceMax"),
+    *("ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Sigmoid", "Slice"),
+    *("Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh"),
+    *("Transpose", "Unsqueeze"),
 )
 """Operators that never look from one image at another, with an axis other than the first."""
 
@@ -467,7 +456,8 @@ def one_image(model: Model) -> tuple[Model, int] | None:
 
 
 def _narrowed(model: Model, images: int) -> Any:
-    """Copy of the model with a batch of 1 in its inputs and in the shapes of Reshape; all others are inferred again."""
+    """Copy of the model with a batch of 1 in its inputs and in the shapes of Reshape and Resize; all others are
+    inferred again."""
     copy = type(model.proto)()
     copy.CopyFrom(model.proto)
     asked = _asked_shapes(model)
@@ -488,11 +478,12 @@ def _narrowed(model: Model, images: int) -> Any:
 
 
 def _asked_shapes(model: Model) -> set[str]:
-    """Constants that are only used as the shape of a Reshape."""
+    """Constants that are only used as the shape of a Reshape or Resize."""
     shapes: set[str] = set()
     others: set[str] = set(model.outputs)
     for node in model.proto.graph.node:
-        told = list(node.input[1:2]) if node.op_type == "Reshape" else []
+        place = {"Reshape": 1, "Resize": 3}.get(node.op_type, len(node.input))
+        told = [name for name in node.input[place : place + 1] if name]
         shapes.update(told)
         others.update(name for name in node.input if name not in told)
     return {name for name in shapes - others if name in model.constants and model.constants[name].dtype == np.int64}
@@ -503,7 +494,9 @@ def _is_alone(node: NodeProto, model: Model) -> bool:
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type not in EACH_IMAGE_ALONE or node.domain not in ("", "ai.onnx"):
         return False
-    if node.op_type in ("Concat", "Softmax", "Flatten"):
+    if (inside := _stays_inside(node, attributes, model)) is not None:
+        return inside
+    if node.op_type in ("Concat", "LogSoftmax", "Softmax", "Flatten"):
         rank = len(model.shapes.get(node.output[0], (0, 0)))
         axis = attributes["axis"].i if "axis" in attributes else 1 if node.op_type == "Flatten" else -1
         return axis % rank != 0 and (node.op_type != "Flatten" or axis == 1)
@@ -518,6 +511,24 @@ def _is_alone(node: NodeProto, model: Model) -> bool:
     rank = len(model.shapes.get(node.output[0], ()))
     weights = node.input[1:] if node.op_type in ("Conv", "ConvTranspose", "Reshape") else ()
     return rank >= 2 and not _differs([name for name in node.input if name not in weights], model, rank)
+
+
+def _stays_inside(node: NodeProto, attributes: Mapping[str, Any], model: Model) -> bool | None:
+    """Return whether an operator that moves or joins along axes leaves the first one; None for other operators."""
+    if node.op_type == "Transpose":
+        return "perm" in attributes and attributes["perm"].ints[0] == 0
+    places = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
+    if node.op_type == "Split":
+        axes = [attributes["axis"].i if "axis" in attributes else 0]
+    elif node.op_type not in places and not node.op_type.startswith("Reduce"):
+        return None
+    elif "axes" in attributes:
+        axes = list(attributes["axes"].ints)
+    else:
+        constant = model.constants.get([*node.input, *[""] * 4][places.get(node.op_type, 1)])
+        axes = [] if constant is None else constant.ravel().tolist()
+    rank = len(model.shapes.get((node.output if node.op_type == "Unsqueeze" else node.input)[0], ()))
+    return bool(axes) and rank > 0 and all(axis % rank for axis in axes)
 
 
 def _differs(names: Iterable[str], model: Model, rank: int) -> bool:

@@ -353,20 +353,12 @@ class PackageNetwork(EvaluatedNetwork):
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of real numbers."""
-        from nvdla.compiler.frontend.package import in_shape, real_input, real_numbers
+        from nvdla.compiler.frontend.package import real_input
 
-        given = self._preprocessing
-        if isinstance(value, str | os.PathLike):
-            if Path(value).suffix.lower() == ".npy":
-                return real_input(value, self._name, self._single, given, self._parts).astype(np.float32)
-            return given.image(value, self._single)
-        if is_pil(value):
-            return given.image(value, self._single)
-        array = np.asarray(value)
-        if holds_pixels(array) and array.ndim >= 2:
-            array = given.array(array, self._single)
-        _check_single(array, self._single)
-        return in_shape(real_numbers(array, self._name, self._parts).astype(np.float32), self._single, "sample")
+        if not isinstance(value, str | os.PathLike) and not is_pil(value):
+            value = np.asarray(value)
+            _check_single(value, self._single)
+        return real_input(value, self._name, self._single, self._preprocessing, self._parts).astype(np.float32)
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""

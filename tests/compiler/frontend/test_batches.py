@@ -79,6 +79,39 @@ def test_models_that_look_from_image_to_image_are_left_whole():
     assert not one_image(read(classifier(1)))
 
 
+AXES = [
+    node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+    node("Conv", "t w", "a", pads=[1, 1, 1, 1]),
+    node("Resize", "a empty empty sizes", "b", mode="nearest", coordinate_transformation_mode="asymmetric"),
+    node("Slice", "b begin end axes", "c"),
+    node("ReduceMean", "c", "m", axes=[2, 3], keepdims=0),
+    node("Unsqueeze", "m axis", "u"),
+    node("Transpose", "u", "y", perm=[0, 2, 1]),
+]
+
+
+def axes(images):
+    """A model with channels last, with operators that act along axes; the first of them is that of the images."""
+    constants = {"w": np.random.default_rng(0).normal(size=(5, 3, 3, 3)).astype("f4"), "empty": np.array([], "f4")}
+    numbers = {"sizes": [images, 5, 12, 12], "begin": [1], "end": [9], "axes": [3], "axis": [2]}
+    constants |= {name: np.array(values, np.int64) for name, values in numbers.items()}
+    return model(AXES, {"x": (images, 6, 6, 3)}, {"y": (images, 1, 5)}, constants)
+
+
+def test_operators_along_other_axes_leave_the_images_apart():
+    images = np.random.default_rng(1).normal(size=(4, 6, 6, 3)).astype("f4")
+    batch, single = (nvdla.compile(axes(count), "nv_small", "int8", images) for count in (4, 1))
+    assert batch.parts[0].images == 4
+    found = batch.run(images)["y"]
+    assert np.array_equal(found, np.concatenate([single.run(image[None])["y"] for image in images]))
+    exact = run_once(axes(4), "net", {"x": images})[0]
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+    assert one([node("ReduceMean", "x", "y", axes=[-1], keepdims=1)], out=(2, 4, 6, 1))
+    for axis in (0, -4):
+        assert not one([node("ReduceMean", "x", "y", axes=[axis], keepdims=1)], out=(1, 4, 6, 6))
+    assert not one([node("ReduceMean", "x", "y", keepdims=1)], out=(1, 1, 1, 1))
+
+
 def test_a_node_for_the_host_leaves_the_batch_whole():
     nodes = [node("Relu", "x", "a"), node("ArgMax", "a", "i", axis=1), node("Cast", "i", "y", to=1)]
     net = model(nodes, {"x": (2, 4, 6, 6)}, {"y": (2, 1, 6, 6)})

@@ -12,6 +12,7 @@ from support.tflite_writer import FlatWriter
 
 import nvdla
 from nvdla.cli.main import main
+from nvdla.errors import FormatError
 from nvdla.experiments.evaluation.networks import PackageNetwork
 from nvdla.tensors.inputs import Preprocessing
 
@@ -235,3 +236,56 @@ def test_a_value_that_a_part_spreads_is_transferred_once(tmp_path, nvdla_command
     stated = compiled.summary["bytes_crossing"]
     document = json.loads(nvdla_command("cycles", tmp_path / "net.nvpkg", "--json")[1])
     assert document["totals"]["transferred_bytes"] == stated
+
+
+def test_a_package_refuses_pictures_with_other_numbers_as_its_loadable_does(folder, capsys):
+    """Calibrated with numbers from 0 to 1, without --std: pixels from 0 to 255 mean something else."""
+    np.save(folder / "unit.npy", pixels(folder) / np.float32(255))
+    for name in ("unit.nvdla", "unit.nvpkg"):
+        words = ["compile", folder / "last.onnx", "--calibrate", folder / "unit.npy", "-o", folder / name]
+        assert main([*map(str, words)]) == 0
+        for command in (["evaluate", "--predict-only"], ["faults", "--count", "1"]):
+            words = [command[0], folder / name, folder / "images", *command[1:]]
+            assert main([*map(str, words)]) != 0
+            assert "a picture must have numbers of about" in capsys.readouterr().err
+        assert main(["evaluate", *map(str, (folder / name, folder / "images")), "--predict-only", "--std", "255"]) == 0
+
+
+@pytest.mark.parametrize("name", ["net.nvdla", "net.nvpkg"])
+def test_sequences_are_taken_as_the_model_has_them(tmp_path, capsys, name):
+    """A convolution along one axis, of a model with channels last: samples (T, C)."""
+    rng = np.random.default_rng(0)
+    writer = FlatWriter()
+    writer.tensor((1, 1, 20, 3), "float32", name="x")
+    writer.constant(rng.normal(size=(4, 1, 3, 3)).astype(np.float32))
+    writer.constant(np.zeros(4, np.float32))
+    writer.tensor((1, 1, 18, 4), "float32", name="y")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [3]))
+    samples = rng.normal(size=(5, 20, 3)).astype(np.float32)
+    np.save(tmp_path / "x.npy", samples)
+    nvdla.compile(tmp_path / "net.tflite", "nv_small", calibration=samples[:, None]).save(tmp_path / name)
+    network = nvdla.load(tmp_path / name)
+    whole = network.run(samples[:1, None])["y"]
+    assert np.array_equal(network.run(samples[0])["y"], whole)
+    assert main(["evaluate", *map(str, (tmp_path / name, tmp_path / "x.npy")), "--predict-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["samples"] == 5
+    with pytest.raises(FormatError, match=r"Give one image per file"):
+        network.run(samples)
+
+
+def test_channels_of_an_output_are_those_of_its_last_axis():
+    """Rows are no channels: a channel that eight bits cannot hold has a note."""
+    rng = np.random.default_rng(0)
+    writer = FlatWriter()
+    writer.tensor((1, 6, 5, 2), "float32", name="x")
+    weights = rng.normal(size=(3, 1, 1, 2)) * np.array([1, 100, 0.01]).reshape(3, 1, 1, 1)
+    writer.constant(weights.astype(np.float32))
+    writer.constant(np.zeros(3, np.float32))
+    writer.tensor((1, 6, 5, 3), "float32", name="y")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    data = rng.normal(size=(8, 6, 5, 2)).astype(np.float32)
+    report = nvdla.compile(writer.model([0], [3]), "nv_small", calibration=data).report
+    rows = report["accuracy"][-1]["channels"]
+    assert sum(row["count"] for row in rows) == 3 and {row["weak"] for row in rows} == {"", "0", "2"}
+    assert any("output y: 2 of 3 channels (0, 2) stay below two int8 units" in note for note in report["notes"])

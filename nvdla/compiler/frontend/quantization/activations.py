@@ -454,15 +454,16 @@ def _reason(precision: str, least: _Range, most: _Range) -> str:
     )
 
 
-def channel_labels(part: Part) -> dict[str, np.ndarray]:
+def channel_labels(part: Part, is_channels_last: bool) -> dict[str, np.ndarray]:
     """Return the channel of the model's value that each element of an output belongs to, in the order of its cube.
 
-    Channels are axis 1; of three axes the shorter of the last two; of five and more the last.
+    Channels are axis 1, of four axes the last where the model ``is_channels_last``; of three axes the shorter of the
+    last two; of five and more the last.
     """
     shapes = {tensor.name: tensor.shape for tensor in part.layers.outputs}
     labels_by_tensor: dict[str, np.ndarray] = {}
     for binding in part.outputs:
-        axis = _channel_axis(binding.shape)
+        axis = _channel_axis(binding.shape, is_channels_last)
         sizes = [size if i == axis else 1 for i, size in enumerate(binding.shape)]
         numbers = np.broadcast_to(np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes), binding.shape)
         labels = np.full(int(np.prod(shapes[binding.tensor])), -1, np.int32)
@@ -471,11 +472,12 @@ def channel_labels(part: Part) -> dict[str, np.ndarray]:
     return labels_by_tensor
 
 
-def _channel_axis(shape: tuple[int, ...]) -> int:
+def _channel_axis(shape: tuple[int, ...], is_channels_last: bool) -> int:
     rank = len(shape)
     if rank == 3:
         return 1 if shape[1] <= shape[2] else 2
-    return rank - 1 if rank > 4 else min(1, rank - 1)
+    is_last = rank > 4 or (rank == 4 and is_channels_last)
+    return rank - 1 if is_last else min(1, rank - 1)
 
 
 def weak_channels(part: Part, rows: Iterable[LayerAccuracy]) -> list[str]:

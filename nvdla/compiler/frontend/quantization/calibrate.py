@@ -232,7 +232,8 @@ def calibrate(
             continue
         own = _of_part(imported, part)
         if isinstance(data, Samples):
-            channels[number] = {name: ChannelRanges(labels) for name, labels in channel_labels(part).items()}
+            labels_by_tensor = channel_labels(part, "channels_last" in imported.model.source)
+            channels[number] = {name: ChannelRanges(labels) for name, labels in labels_by_tensor.items()}
             refined, activations = _from_samples(own, part, data, recipe, progress, channels[number], whole)
             seen[number] = Measured(activations, measured, refined.factors)
         else:
