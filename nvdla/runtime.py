@@ -285,14 +285,12 @@ class Runtime:
         names = [tensor.name for tensor in self.inputs]
         given = [
             per_run(value, tensor.shape, tensor.name)
-            for tensor, value in zip(self.inputs, by_position(inputs, names), strict=True)
+            for tensor, value in zip(self.inputs, by_position(inputs, names, lambda: self.names.owners), strict=True)
         ]
         counts = {len(values) for values in given}
         if len(counts) > 1:
-            numbers_of_images = ", ".join(
-                f"{tensor.name} {len(values)}" for tensor, values in zip(self.inputs, given, strict=True)
-            )
-            raise FormatError(f"inputs: must have the same number of images each, got {numbers_of_images}")
+            numbers = ", ".join(f"{name} {len(values)}" for name, values in zip(names, given, strict=True))
+            raise FormatError(f"inputs: must have the same number of images each, got {numbers}")
         runs = zip(*given, strict=True) if given else [()]
         return [
             [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, run, strict=True)]
@@ -687,13 +685,15 @@ class Runtime:
 
     def _input_form(self, tensor: Tensor, value: Input, preprocessing: PictureConversion | None) -> InputForm:
         """Return the kind of values that an input takes. The layer file is read only where a value needs it."""
-        if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
+        is_elements = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (tensor.dtype, tensor.shape)
+        if isinstance(value, (bytes, bytearray, memoryview)) or (is_elements and tensor.dtype.kind != "f"):
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         pictures = pixel_conversion(preprocessing)
         scale = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None
         model = preprocessing_for(self.names.preprocessing, pictures, scale)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
-        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, pictures, numbers, zero)
+        whole = self.names.rearranged(tensor.name, tensor.shape[1:])
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, pictures, numbers, zero, whole)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.files import IMAGE_ENDINGS
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit, describe_gray
-from nvdla.tensors.inputs import Preprocessing, describe_conversion, per_run
+from nvdla.tensors.inputs import Preprocessing, describe_conversion, per_run, spread
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
@@ -338,7 +338,10 @@ def surfaces_of_runs(
         return [[]]
     if seed is not None and not words:
         return [random_surfaces(runtime, seed)]
-    runs = files_of_runs(words, [tensor.name for tensor in runtime.inputs])
+    names = [tensor.name for tensor in runtime.inputs]
+    owners = runtime.names.owners if len(names) > 1 else {}
+    whole = list(dict.fromkeys(owners.get(name, name) for name in names))
+    runs = [spread(files, names, owners) for files in files_of_runs(words, whole)]
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args, runtime.loadable.name):
@@ -383,9 +386,11 @@ def changes_of_pictures(
     changes: dict[str, str] = {}
     for tensor in runtime.inputs:
         files = [path for path in by_name[tensor.name] if Path(path).suffix.lower() in IMAGE_ENDINGS]
+        whole, cube = runtime.names.rearranged(tensor.name, tensor.shape[1:]), tensor.shape[1:]
+        if model is not None and whole is not None and len(whole.shape) in (3, 4):
+            cube = Preprocessing.of(model).cube_shape(whole.shape)
         if model is not None and Preprocessing.of(model).changed_by(pixels).digit:
-            width, height = tensor.shape[:1:-1]
-            changes |= {path: describe_digit(path, (width, height)) for path in files}
+            changes |= {path: describe_digit(path, cube[:0:-1]) for path in files}
             continue
         is_pixels = tensor.name in pixels_of(runtime.names.pixels)
         stated = ""
@@ -393,9 +398,7 @@ def changes_of_pictures(
             stated = describe_conversion(tensor.shape, tensor.dtype, pixels or PixelConversion(), is_pixels)
         batch = tensor.shape[0]
         fills = f"used as all {batch} images of the batch" if batch > 1 and len(by_name[tensor.name]) == 1 else ""
-        changes |= {
-            path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated, fills))) for path in files
-        }
+        changes |= {path: "; ".join(filter(None, (describe_gray(path, cube[0]), stated, fills))) for path in files}
     return {path: text for path, text in changes.items() if text}
 
 

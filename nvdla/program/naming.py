@@ -36,7 +36,6 @@ import reprlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +43,12 @@ import numpy as np
 
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable.model import Loadable
-from nvdla.tensors.real import Units, pixels_of
+from nvdla.tensors.real import Cube, ModelValue, Units, entry_of, pixels_of, whole_number
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
 from nvdla.util.yaml import read_yaml
 
-Cube = tuple[int, int, int]
 Limited = dict[str, np.ndarray | None]
-MAX_ELEMENTS = 1 << 24
-"""Elements of a tensor whose order differs from the model's."""
-MAX_LISTED = 1 << 16
-"""Largest order without a pattern that fits into a layer file, in elements."""
 
 
 @dataclass(frozen=True)
@@ -95,132 +89,13 @@ class StoredPlace:
         return positions.reshape(written) if positions.size == math.prod(written) else None
 
 
-@dataclass(frozen=True)
-class ModelValue:
-    """The value of a model that a tensor holds.
-
-    ``shape``: of one image. ``order``: where its elements are in the tensor, as :func:`order_document` writes it.
-    ``units``: of the model's own integers, None where it has real numbers.
-    """
-
-    name: str
-    shape: tuple[int, ...] = ()
-    order: Json = None
-    units: Units | None = None
-
-    @cached_property
-    def index(self) -> np.ndarray | None:
-        """Element ``i`` of the value (flat) is at position ``index[i]`` of the tensor; None: in the same order.
-
-        Raises FormatError for an order that is broken.
-        """
-        return order_of(self.order, f"layer file: index of {self.name}")
-
-    def cubes(self, value: np.ndarray, shape: Cube) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return the value as tensors (images, C, H, W), real numbers, and which elements (C, H, W) it has (None: all).
-
-        None where sizes do not fit.
-        """
-        size = math.prod(shape) if self.index is None else self.index.size
-        if not size or value.size % size:
-            return None
-        images = (value if self.units is None else self.units.real(value)).reshape(-1, size)
-        if self.index is None:
-            return images.reshape(-1, *shape), None
-        places = self.index
-        if places.max() >= math.prod(shape):
-            return None
-        filled = np.zeros((len(images), math.prod(shape)), images.dtype)
-        filled[:, places] = images
-        known = np.zeros(math.prod(shape), bool)
-        known[places] = True
-        return filled.reshape(-1, *shape), None if known.all() else known.reshape(shape)
-
-    def value(self, cubes: np.ndarray) -> np.ndarray:
-        """Return tensors (images, C, H, W) as the model's value, images concatenated along its first axis."""
-        flat = cubes.reshape(len(cubes), -1)
-        shape = self.shape or (1, *cubes.shape[1:])
-        elements = flat if self.index is None else flat[:, self.index]
-        if len(cubes) > 1:
-            return elements.reshape(-1, *shape[1:])
-        return elements.reshape(shape)
-
-    def fed(self, cubes: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
-        """Return the value that a bound input (images, C, H, W) is taken from: element ``i`` of a tensor is element
-        ``index[i]`` of the value. ``before``: the value with the elements that other inputs are taken from.
-
-        Raises FormatError for an order that does not fit.
-        """
-        flat = cubes.reshape(len(cubes), -1)
-        size = math.prod(self.shape) if self.shape else flat.shape[1]
-        index: np.ndarray = np.arange(flat.shape[1]) if self.index is None else self.index
-        if index.size != flat.shape[1] or index.max() >= size:
-            raise FormatError(f"layer file: inputs: index of {self.name} must fit a tensor of {flat.shape[1]} elements")
-        value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
-        value[:, index] = flat
-        return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
-
-
-def order_document(index: np.ndarray | None, size: int | None = None) -> Json:
-    """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both.
-
-    ``size``: elements of the tensor, where the value may be its beginning; None: as many as the value has.
-    """
-    if index is None:
-        return None
-    flat = index.ravel()
-    if np.array_equal(flat, np.arange(flat.size if size is None else size)):
-        return None
-    loops = _loops(flat)
-    if loops is not None:
-        return loops
-    return flat.tolist() if flat.size <= MAX_LISTED else False
-
-
-def _loops(flat: np.ndarray) -> Document | None:
-    """Nested loops, the outermost first: ``start`` and [count, stride] of each."""
-    loops = []
-    while len(flat) > 1:
-        stride = int(flat[1] - flat[0])
-        breaks = np.flatnonzero(np.diff(flat) != stride)
-        count = int(breaks[0]) + 1 if breaks.size else len(flat)
-        if len(flat) % count:
-            return None
-        blocks = flat.reshape(-1, count)
-        if not np.array_equal(blocks - blocks[:, :1], np.broadcast_to(np.arange(count) * stride, blocks.shape)):
-            return None
-        loops.append([count, stride])
-        flat = blocks[:, 0]
-    return {"start": int(flat[0]), "loops": loops[::-1]}
-
-
-def order_of(document: object, what: str) -> np.ndarray | None:
-    """Read what :func:`order_document` writes (not False). Raises FormatError."""
-    if document is None:
-        return None
-    if isinstance(document, list):
-        order: np.ndarray = np.array([_whole(number, what) for number in document], np.int64)
-    else:
-        order = np.array([_whole(_entry(document, "start", int, what), what)])
-        for loop in _entry(document, "loops", list, what):
-            if not isinstance(loop, list) or len(loop) != 2:
-                raise FormatError(f"{what}: a loop must be [count, stride]")
-            count, stride = _whole(loop[0], what), _whole(loop[1], what, -MAX_ELEMENTS)
-            if count * order.size > MAX_ELEMENTS:
-                raise FormatError(f"{what}: order: must have at most {MAX_ELEMENTS} elements")
-            order = (order[:, None] + np.arange(count) * stride).ravel()
-    if not order.size or order.min() < 0 or order.max() >= MAX_ELEMENTS:
-        raise FormatError(f"{what}: order: must have positions from 0 to {MAX_ELEMENTS - 1}")
-    return order
-
-
 def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlace:
     """Read ``writes`` of an operation. Raises FormatError."""
-    name = _entry(document, "tensor", (str, type(None)), what)
+    name = entry_of(document, "tensor", (str, type(None)), what)
     numbers = {key: _cube(document[key], f"{what}: {key}", 3) for key in ("first", "size") if key in document}
     if "stride" in document:
         numbers["stride"] = _cube(document["stride"], f"{what}: stride", 2, 1)
-    image, atoms = _whole(document.get("image", 0), f"{what}: image"), bool(document.get("atoms", False))
+    image, atoms = whole_number(document.get("image", 0), f"{what}: image"), bool(document.get("atoms", False))
     return StoredPlace(
         name if name in shapes else None, shapes.get(name, (0, 0, 0)), atoms=atoms, image=image, **numbers
     )
@@ -228,8 +103,8 @@ def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlac
 
 def value_of(document: Any, what: str) -> ModelValue | None:
     """Read the place of a tensor in the model; None if its order is unknown. Raises FormatError."""
-    name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
-    sizes = tuple(_whole(size, f"{what}: shape") for size in shape)
+    name, shape = entry_of(document, "value", str, what), entry_of(document, "shape", list, what)
+    sizes = tuple(whole_number(size, f"{what}: shape") for size in shape)
     order, units = document.get("index"), None
     if order is False:
         return None
@@ -237,26 +112,14 @@ def value_of(document: Any, what: str) -> ModelValue | None:
         scale = document["scale"]
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
             raise FormatError(f"{what}: scale: must be a positive number")
-        units = Units(float(scale), _whole(document.get("zero_point", 0), f"{what}: zero_point", -(1 << 15)))
+        units = Units(float(scale), whole_number(document.get("zero_point", 0), f"{what}: zero_point", -(1 << 15)))
     return ModelValue(name, sizes, order, units)
-
-
-def _entry(document: object, key: str, kind: Any, what: str) -> Any:
-    if not isinstance(document, dict) or not isinstance(document.get(key), kind):
-        raise FormatError(f"{what}: {key}: must be given with the right type")
-    return document[key]
 
 
 def _cube(value: object, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != count:
         raise FormatError(f"{what}: must be {count} whole numbers")
-    return tuple(_whole(number, what, least) for number in value)
-
-
-def _whole(value: object, what: str, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_ELEMENTS:
-        raise FormatError(f"{what}: must be a whole number from {least} to {MAX_ELEMENTS}")
-    return value
+    return tuple(whole_number(number, what, least) for number in value)
 
 
 MAX_FILE = 16 << 20
@@ -355,6 +218,16 @@ class Names:
     def units_of_output(self, name: str, dtype: np.dtype) -> Units | None:
         """Return the units of a bound output's elements, None for integers without a scale."""
         return self.units(self.outputs.get(name, name), dtype)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """Name of a bound input -> that of the model's input that it is taken from."""
+        return {name: value.name for name, value in self.inputs.items()}
+
+    def rearranged(self, name: str, cube: Cube) -> ModelValue | None:
+        """Return the model's input that a bound tensor (C, H, W) is taken from, unless it is merely its planes."""
+        value = self.inputs.get(name)
+        return None if value is None else value.rearranged(cube)
 
     def place(self, task: int, operation: int, layer: str | None, written: Cube) -> StoredPlace | None:
         """Return the place of an operation's result (C, H, W), None where it is not known."""

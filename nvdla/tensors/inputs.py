@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 from nvdla.errors import ArgumentTypeError, FormatError, shape_text
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, has_axes, read_dimg, read_npy, read_raw
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
-from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
+from nvdla.tensors.real import ModelValue, PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, described, raw_bytes
 from nvdla.util.escaping import Document
 
@@ -314,7 +315,8 @@ Input = Image | Sequence[Image]
 class InputForm:
     """Elements of an input: ``scale`` is the real value of one unit (None: not known), ``zero`` the element for 0.
     Pictures become numbers as the ``model`` specifies, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
-    its elements are pixels themselves, and pictures are taken as they are."""
+    its elements are pixels themselves, and pictures are taken as they are. ``whole``: the model's input that the tensor
+    is taken from, where that is not merely its planes: pictures and real numbers are those of it."""
 
     name: str
     shape: Shape
@@ -324,6 +326,7 @@ class InputForm:
     pixels: PixelConversion | None = None
     numbers: PixelNumbers | None = None
     zero: int = 0
+    whole: ModelValue | None = None
 
     def elements(self, value: object) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
@@ -347,18 +350,71 @@ class InputForm:
             value = read_npy(value)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(raw_bytes(value, what))
-        if is_picture(value, self.shape):
+        if self._takes(value):
             return self._picture(value)
         array = as_array(value, what)
-        if array.ndim == 4 and len(array) == self.shape[0] == 1 and is_picture(array[0], self.shape):
+        if array.ndim == 4 and len(array) == self.shape[0] == 1 and self._takes(array[0]):
             return self._picture(array[0])
         if holds_pixels(array) and self.model is not None and self.numbers is None:
+            if self.whole is not None and self._is_whole(array):
+                return self._preprocessed(self.model, self._of_whole(self._numbers_of_pixels(array, self.whole.shape)))
             pixels = fit(array, self.shape, array.dtype, what)
             return self._preprocessed(self.model, self.model.numbers_of_rgb(pixels))
         return self._numbers(array, what)
 
+    def real(self, value: object) -> np.ndarray | None:
+        """Return the real numbers of the ``whole`` input that a picture, pixels or an array of them stand for.
+
+        None for elements, and for a value of another shape. Raises FormatError.
+        """
+        assert self.whole is not None
+        model, suffix = self.model or Preprocessing(), ""
+        if isinstance(value, (str, os.PathLike)):
+            suffix = Path(value).suffix.lower()
+            value = read_npy(value) if suffix == ".npy" else value
+        if suffix in IMAGE_ENDINGS or self._takes(value):
+            return model.image(value, self.whole.shape)
+        array = np.empty(0) if isinstance(value, (str, os.PathLike)) else as_array(value, f"input {self.name}")
+        if not self._is_whole(array) or array.dtype.kind == "i":
+            return None
+        return self._numbers_of_pixels(array, self.whole.shape) if holds_pixels(array) else array
+
+    def _takes(self, value: object) -> bool:
+        if self.whole is None:
+            return is_picture(value, self.shape)
+        return (self.model or Preprocessing()).takes(value, self.whole.shape)
+
+    def _is_whole(self, array: np.ndarray) -> bool:
+        """Check whether an array has the axes of the model's input; elements may be those of the tensor."""
+        assert self.whole is not None
+        shape = self._whole_shape()
+        if array.size != math.prod(shape) or not has_axes(array, shape):
+            return False
+        return array.dtype.kind != "i" or not has_axes(array, self.shape)
+
+    def _whole_shape(self) -> tuple[int, ...]:
+        assert self.whole is not None
+        return (self.shape[0], *self.whole.shape[1:]) if self.whole.shape[:1] == (1,) else self.whole.shape
+
+    def _of_whole(self, value: np.ndarray) -> np.ndarray:
+        """The tensor of a value of the model's input, one image or a batch."""
+        assert self.whole is not None
+        images = value.size // math.prod(self.whole.shape)
+        return self.whole.elements(value, (images, *self.shape[1:]))
+
+    def _numbers_of_pixels(self, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        model = self.model or Preprocessing()
+        if len(shape) not in (3, 4):
+            return model.numbers(array.reshape(1, 1, 1, -1).astype(np.float32))
+        images = array.reshape(-1, *array.shape[-3:]) if array.ndim > 3 else array[None]
+        return np.concatenate([model.array(image, shape) for image in images])
+
     def _picture(self, value: object) -> np.ndarray:
         single_shape: Shape = (1, *self.shape[1:])
+        if self.whole is not None:
+            model = self.model or Preprocessing()
+            image = self._preprocessed(model, self._of_whole(model.image(value, self.whole.shape)))
+            return np.broadcast_to(image, self.shape)
         if self.numbers is not None:
             return np.broadcast_to(self.numbers.stored(self._pixels(self.numbers, value, single_shape)), self.shape)
         if self.model is None:
@@ -382,9 +438,20 @@ class InputForm:
     def _numbers(self, array: np.ndarray, what: str) -> np.ndarray:
         if array.dtype.kind != "f" or array.dtype == self.dtype:
             if self.numbers is not None and array.dtype.kind == "u":
-                return self.numbers.stored(fit(array, self.shape, array.dtype, what))
-            return fit(array, self.shape, self.dtype, what)
-        return self._quantized(fit(array, self.shape, array.dtype, what))
+                return self.numbers.stored(self._fitted(array, array.dtype, what))
+            return self._fitted(array, self.dtype, what)
+        return self._quantized(self._fitted(array, array.dtype, what))
+
+    def _fitted(self, array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
+        """An array of the model's input or of the tensor as the latter. Raises FormatError for another shape."""
+        if self.whole is None:
+            return fit(array, self.shape, dtype, what)
+        if self._is_whole(array):
+            return fit(self._of_whole(array), self.shape, dtype, what)
+        if array.size != math.prod(self.shape) or not has_axes(array, self.shape):
+            wanted = f"{shape_text(self._whole_shape())} (or {shape_text(self.shape)}, as in the loadable)"
+            raise FormatError(f"{what}: shape must be {wanted}, got {shape_text(array.shape)}")
+        return fit(array, self.shape, dtype, what)
 
     def _quantized(self, values: np.ndarray) -> np.ndarray:
         if self.numbers is not None:
@@ -443,8 +510,28 @@ class InputBatch:
     images: tuple[object, ...]
 
 
-def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
-    """The inputs of a network, given by name, in bind order, or one alone, in bind order. Raises FormatError."""
+def spread(inputs: Any, names: Sequence[str], owners: Mapping[str, str]) -> Any:
+    """Return what is given for the inputs of a model as that for the tensors that are parts of it.
+
+    ``owners``: name of a tensor -> the model's input. Anything else is returned as it is.
+    """
+    whole = list(dict.fromkeys(owners.get(name, name) for name in names))
+    if len(whole) == len(names):
+        return inputs
+    if isinstance(inputs, Mapping):
+        is_whole = set(inputs) == set(whole)
+        return {name: inputs[owners.get(name, name)] for name in names} if is_whole else inputs
+    is_single = len(whole) == 1 and not isinstance(inputs, (list, tuple))
+    return dict.fromkeys(names, inputs) if is_single and inputs is not None else inputs
+
+
+def by_position(
+    inputs: Any, names: Sequence[str], owners: Callable[[], Mapping[str, str]] | None = None
+) -> list[Input]:
+    """The inputs of a network, given by name, in bind order, or one alone, in bind order. ``owners``: those of
+    :func:`spread`. Raises FormatError."""
+    if owners is not None and len(names) > 1:
+        inputs = spread(inputs, names, owners())
     if isinstance(inputs, Mapping):
         unknown = [str(name) for name in inputs if name not in names]
         missing = [name for name in names if name not in inputs]

@@ -1,4 +1,4 @@
-"""Real values of stored tensors: scales, pixel numbers, ranking of results."""
+"""Real values of stored tensors: scales, pixel numbers, ranking of results, and the values of models in them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.tensors.npz import check_packing
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, Json
 from nvdla.util.files import UNREADABLE_ZIP, read_file, require_file
+
+Cube = tuple[int, int, int]
+MAX_ELEMENTS = 1 << 24
+"""Elements of a tensor whose order differs from the model's."""
+MAX_LISTED = 1 << 16
+"""Largest order without a pattern that fits into a layer file, in elements."""
 
 
 class ScaleMissing(FormatError):
@@ -345,3 +353,163 @@ class Ends:
         """Real numbers within the ends."""
         within: np.ndarray = np.clip(numbers, self.low, self.high).astype(numbers.dtype)
         return within
+
+
+@dataclass(frozen=True)
+class ModelValue:
+    """The value of a model that a tensor holds.
+
+    ``shape``: of one image. ``order``: where its elements are in the tensor, as :func:`order_document` writes it.
+    ``units``: of the model's own integers, None where it has real numbers.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    order: Json = None
+    units: Units | None = None
+
+    @cached_property
+    def index(self) -> np.ndarray | None:
+        """Element ``i`` of the value (flat) is at position ``index[i]`` of the tensor; None: in the same order.
+
+        Raises FormatError for an order that is broken.
+        """
+        return order_of(self.order, f"layer file: index of {self.name}")
+
+    def cubes(self, value: np.ndarray, shape: Cube) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the value as tensors (images, C, H, W), real numbers, and which elements (C, H, W) it has (None: all).
+
+        None where sizes do not fit.
+        """
+        size = math.prod(shape) if self.index is None else self.index.size
+        if not size or value.size % size:
+            return None
+        images = (value if self.units is None else self.units.real(value)).reshape(-1, size)
+        if self.index is None:
+            return images.reshape(-1, *shape), None
+        places = self.index
+        if places.max() >= math.prod(shape):
+            return None
+        filled = np.zeros((len(images), math.prod(shape)), images.dtype)
+        filled[:, places] = images
+        known = np.zeros(math.prod(shape), bool)
+        known[places] = True
+        return filled.reshape(-1, *shape), None if known.all() else known.reshape(shape)
+
+    def value(self, cubes: np.ndarray) -> np.ndarray:
+        """Return tensors (images, C, H, W) as the model's value, images concatenated along its first axis."""
+        flat = cubes.reshape(len(cubes), -1)
+        shape = self.shape or (1, *cubes.shape[1:])
+        elements = flat if self.index is None else flat[:, self.index]
+        if len(cubes) > 1:
+            return elements.reshape(-1, *shape[1:])
+        return elements.reshape(shape)
+
+    def rearranged(self, cube: Cube) -> ModelValue | None:
+        """Return this value of an input if a tensor (C, H, W) is not merely its planes; None if it is."""
+        sizes = [[size for size in shape if size != 1] for shape in (self.shape, cube)]
+        same = self._planes == cube or (self.index is None and sizes[0] == sizes[1])
+        return None if same or not self.shape else self
+
+    @cached_property
+    def _planes(self) -> Cube | None:
+        """(C, H, W) of a tensor with the elements of an input (1, H, W, C), the channels first."""
+        if self.index is None or len(self.shape) != 4:
+            return None
+        height, width, channels = self.shape[1:]
+        order = np.arange(math.prod(self.shape[1:])).reshape(self.shape[1:]).transpose(2, 0, 1)
+        return (channels, height, width) if np.array_equal(order.ravel(), self.index) else None
+
+    def elements(self, value: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
+        """Return an input of the model as a bound tensor of this shape: the opposite of :meth:`fed`.
+
+        Raises FormatError for an order that does not fit.
+        """
+        flat = value.reshape(shape[0], -1)
+        size = math.prod(shape[1:])
+        index: np.ndarray = np.arange(size) if self.index is None else self.index
+        if index.size != size or index.max() >= flat.shape[1]:
+            raise FormatError(f"layer file: inputs: index of {self.name} must fit {flat.shape[1]} elements")
+        return flat[:, index].reshape(shape)
+
+    def fed(self, cubes: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
+        """Return the value that a bound input (images, C, H, W) is taken from: element ``i`` of a tensor is element
+        ``index[i]`` of the value. ``before``: the value with the elements that other inputs are taken from.
+
+        Raises FormatError for an order that does not fit.
+        """
+        flat = cubes.reshape(len(cubes), -1)
+        size = math.prod(self.shape) if self.shape else flat.shape[1]
+        index: np.ndarray = np.arange(flat.shape[1]) if self.index is None else self.index
+        if index.size != flat.shape[1] or index.max() >= size:
+            raise FormatError(f"layer file: inputs: index of {self.name} must fit a tensor of {flat.shape[1]} elements")
+        value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
+        value[:, index] = flat
+        return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
+
+
+def order_document(index: np.ndarray | None, size: int | None = None) -> Json:
+    """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both.
+
+    ``size``: elements of the tensor, where the value may be its beginning; None: as many as the value has.
+    """
+    if index is None:
+        return None
+    flat = index.ravel()
+    if np.array_equal(flat, np.arange(flat.size if size is None else size)):
+        return None
+    loops = _loops(flat)
+    if loops is not None:
+        return loops
+    return flat.tolist() if flat.size <= MAX_LISTED else False
+
+
+def _loops(flat: np.ndarray) -> Document | None:
+    """Nested loops, the outermost first: ``start`` and [count, stride] of each."""
+    loops = []
+    while len(flat) > 1:
+        stride = int(flat[1] - flat[0])
+        breaks = np.flatnonzero(np.diff(flat) != stride)
+        count = int(breaks[0]) + 1 if breaks.size else len(flat)
+        if len(flat) % count:
+            return None
+        blocks = flat.reshape(-1, count)
+        if not np.array_equal(blocks - blocks[:, :1], np.broadcast_to(np.arange(count) * stride, blocks.shape)):
+            return None
+        loops.append([count, stride])
+        flat = blocks[:, 0]
+    return {"start": int(flat[0]), "loops": loops[::-1]}
+
+
+def order_of(document: object, what: str) -> np.ndarray | None:
+    """Read what :func:`order_document` writes (not False). Raises FormatError."""
+    if document is None:
+        return None
+    if isinstance(document, list):
+        order: np.ndarray = np.array([whole_number(number, what) for number in document], np.int64)
+    else:
+        order = np.array([whole_number(entry_of(document, "start", int, what), what)])
+        for loop in entry_of(document, "loops", list, what):
+            if not isinstance(loop, list) or len(loop) != 2:
+                raise FormatError(f"{what}: a loop must be [count, stride]")
+            count, stride = whole_number(loop[0], what), whole_number(loop[1], what, -MAX_ELEMENTS)
+            if count * order.size > MAX_ELEMENTS:
+                raise FormatError(f"{what}: order: must have at most {MAX_ELEMENTS} elements")
+            order = (order[:, None] + np.arange(count) * stride).ravel()
+    if not order.size or order.min() < 0 or order.max() >= MAX_ELEMENTS:
+        raise FormatError(f"{what}: order: must have positions from 0 to {MAX_ELEMENTS - 1}")
+    return order
+
+
+def entry_of(document: object, key: str, kind: Any, what: str) -> Any:
+    """Return an entry of a layer file. Raises FormatError unless it has the type."""
+    if not isinstance(document, dict) or not isinstance(document.get(key), kind):
+        raise FormatError(f"{what}: {key}: must be given with the right type")
+    return document[key]
+
+
+def whole_number(value: object, what: str, least: int = 0) -> int:
+    """Return a whole number of a layer file. Raises FormatError for other values."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_ELEMENTS:
+        raise FormatError(f"{what}: must be a whole number from {least} to {MAX_ELEMENTS}")
+    return value

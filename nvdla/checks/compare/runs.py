@@ -34,10 +34,10 @@ from nvdla.checks.compare.comparison import (
     unpacked,
 )
 from nvdla.errors import FormatError
-from nvdla.program.naming import ModelValue, Names, parts
+from nvdla.program.naming import Names, parts
 from nvdla.program.operation import Key, last_layer
 from nvdla.tensors.files import read_dimg, read_npy
-from nvdla.tensors.real import Ends, Units
+from nvdla.tensors.real import Ends, ModelValue, Units
 from nvdla.util.escaping import Document
 from nvdla.util.files import parse_json, read_file
 

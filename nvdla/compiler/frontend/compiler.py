@@ -49,7 +49,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import batch_notes, factors, html, other_outputs, report, sidecar, summarize, text
+from nvdla.compiler.frontend.summary import batch_notes, factors, html, other_ends, report, sidecar, summarize, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -603,7 +603,7 @@ def _build(
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
-        notes = *coarser(imported, refined.network, built), *other_outputs(imported, part)
+        notes = *coarser(imported, refined.network, built), *other_ends(imported, part)
         details["notes"] = [*details.get("notes", ()), *notes]
         bound = PackedPart("accelerator", part.nodes, part.inputs, part.outputs)
         bound.precision, bound.images = imported.precision, images

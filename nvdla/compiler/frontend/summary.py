@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -20,12 +21,13 @@ from nvdla.compiler.builder.accuracy import SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted, shape_text
-from nvdla.program.naming import order_document
 from nvdla.tensors.inputs import batch_of
+from nvdla.tensors.real import ModelValue, order_document
 from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
+    from nvdla.compiler.frontend.graph import Binding
     from nvdla.compiler.frontend.package import CompiledPart
 
 WORST = 5
@@ -312,18 +314,31 @@ def html(title: str, summary: Document) -> str:
     return f"<b>{xml_text(title)}</b>{table((), _all_lines(summary))}"
 
 
-def other_outputs(imported: Imported, part: Part) -> list[str]:
-    """Return notes on outputs of a loadable with other elements than the model's, which a package takes from them."""
-    notes = []
-    for binding in part.outputs if len(imported.parts) == 1 else ():
-        shape = part.layers.layer(binding.tensor).output.shape
-        taken = range(math.prod(shape)) if binding.index is None else np.unique(binding.index)
-        if not len(taken) == math.prod(shape) == math.prod(binding.shape):
-            notes.append(
-                f"output {binding.value}: the model takes its elements ({shape_text(binding.shape)}) from those of a "
-                f"loadable ({shape_text((1, *shape))}). A package (-o NAME.nvpkg) gives the model's"
+def other_ends(imported: Imported, part: Part) -> list[str]:
+    """Return notes on inputs and outputs of a loadable with other elements than the model's, or in another order."""
+    if len(imported.parts) > 1:
+        return []
+    notes: dict[str, str] = {}
+    for binding in part.inputs:
+        cube, shape = part.layers.layer(binding.tensor).output.shape, imported.model.shapes.get(binding.value, ())
+        if ModelValue(binding.value, shape, order_document(binding.index)).rearranged(cube) is not None:
+            parts = sum(other.value == binding.value for other in part.inputs)
+            where = f"{parts} inputs" if parts > 1 else shape_text((1, *cube))
+            notes[binding.value] = (
+                f"input {binding.value}: a loadable takes its elements ({where}) from those of the model "
+                f"({shape_text(shape)}). Commands take the model's input, a driver takes the loadable's"
             )
-    return notes
+    for binding in part.outputs:
+        cube = part.layers.layer(binding.tensor).output.shape
+        value = ModelValue(binding.value, binding.shape, order_document(binding.index))
+        taken = range(math.prod(binding.shape)) if binding.index is None else np.unique(binding.index)
+        is_whole = len(taken) == math.prod(cube) == math.prod(binding.shape)
+        if not is_whole or value.rearranged(cube) is not None:
+            notes[binding.value] = (
+                f"output {binding.value}: the model takes its elements ({shape_text(binding.shape)}) from those of a "
+                f"loadable ({shape_text((1, *cube))}). A package (-o NAME.nvpkg) gives the model's"
+            )
+    return [*notes.values()]
 
 
 def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details: Document) -> Document:
@@ -339,10 +354,19 @@ def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details
         inputs[binding.tensor] = _value(
             imported, binding.value, order_document(binding.index), units if name == binding.value else None
         )
+    bound = Counter(binding.tensor for binding in part.outputs)
     results = {
-        binding.tensor: _value(imported, binding.value, order_document(binding.index), None) for binding in part.outputs
+        binding.tensor: _value(imported, binding.value, _order_in(part, binding), None)
+        for binding in part.outputs
+        if bound[binding.tensor] == 1
     }
     return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, "results": results, **details}
+
+
+def _order_in(part: Part, binding: Binding) -> Json:
+    """Where the elements of an output are in its tensor, which may have more."""
+    index = np.arange(math.prod(binding.shape)) if binding.index is None else binding.index
+    return order_document(index, math.prod(part.layers.layer(binding.tensor).output.shape))
 
 
 def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:

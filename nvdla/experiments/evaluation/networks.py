@@ -18,11 +18,12 @@ from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import FormatError, shape_text
 from nvdla.program import naming
-from nvdla.program.naming import ModelValue, Names, names_for
+from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy, several_images
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
 from nvdla.tensors.inputs import (
     InputForm,
+    Preprocessing,
     batch_of,
     check_pixels,
     describe_conversion,
@@ -31,7 +32,7 @@ from nvdla.tensors.inputs import (
     planes_first,
     preprocessing_for,
 )
-from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
+from nvdla.tensors.real import ModelValue, ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.tensors.samples import framed
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Json
@@ -161,25 +162,18 @@ class LoadableNetwork(EvaluatedNetwork):
             form = self._shape, self._input.dtype, pixels
             self.assumed = describe_conversion(*form, is_pixels=self._numbers is not None)
         self.crop = self._sizes.crop
+        given = self._model_pixels, pixels, self._numbers, self._zero
+        whole = known.rearranged(self._input.name, self.shape)
+        self._form = InputForm(self._input.name, self._shape, self._input.dtype, self._scale, *given, whole)
+        if whole is not None and len(whole.shape) in (3, 4):
+            self.cube_shape = (self._model_pixels or Preprocessing()).cube_shape(whole.shape)
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array (C, H, W) of the input's elements."""
         shape, dtype = self._shape, self._input.dtype
-        if isinstance(value, str | os.PathLike) or is_pil(value):
-            if self._model_pixels is not None and (is_pil(value) or Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
-                return self._of_picture(self._model_pixels.cube(value, shape))
-            form = InputForm(
-                self._input.name,
-                shape,
-                dtype,
-                self._scale,
-                model=self._model_pixels,
-                pixels=self._pixels,
-                numbers=self._numbers,
-                zero=self._zero,
-            )
-            elements = form.elements(value)
+        if self._form.whole is not None or isinstance(value, str | os.PathLike) or is_pil(value):
+            elements = self._form.elements(value)
             if isinstance(elements, bytes):
                 raise FormatError(f"{value}: raw surfaces cannot be evaluated. Use images or .npy.")
             return elements
@@ -197,7 +191,7 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples; arrays of pixels together."""
-        arrays = all(isinstance(value, np.ndarray) for value in values)
+        arrays = self._form.whole is None and all(isinstance(value, np.ndarray) for value in values)
         if not arrays or not all(holds_pixels(value) and not self._is_raw_digit(value) for value in values):
             return super().prepare_many(values)
         pixels = np.concatenate([planes(value, self.shape, self._sizes) for value in values])
@@ -290,6 +284,8 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
+        if self._form.whole is not None and (whole := self._form.real(value)) is not None:
+            return whole.reshape(self._form.whole.shape).astype(np.float32)
         exact = self._exact(value)
         shape = self._shape
         real = (self._units or Units()).real(sample) if exact is None else _fit(exact, shape, exact.dtype)
