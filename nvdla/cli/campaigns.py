@@ -86,9 +86,12 @@ def check_first_sample(network: EvaluatedNetwork, source: SampleSource, args: ar
 
 
 def tell_class_order(source: SampleSource, args: argparse.Namespace) -> None:
-    """Print the order of the classes of directories, unless it is given, or that of their numbers."""
-    if source.classes and not args.class_names and not all(map(is_digits, source.classes)):
-        order = "classes are numbered in the alphabetical order of their names"
+    """Print the order of the classes of directories, unless it is given, or their names are their numbers."""
+    names = source.classes or []
+    is_numbered = all(is_digits(name) and int(name) == number for number, name in enumerate(names))
+    if not args.class_names and not is_numbered:
+        order = f"classes are numbered in the alphabetical order of their names (0 is {names[0]!r}"
+        order += f", {len(names) - 1} is {names[-1]!r})" if len(names) > 1 else ")"
         say(f"nvdla {args.command_name}: {order}; --class-names FILE gives the network's order", sys.stderr)
 
 

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(document: Document, args: argparse.Namespace) -> None:
-    from nvdla.experiments.evaluation.metrics import percent
+    from nvdla.experiments.evaluation.metrics import class_texts, percent
     from nvdla.experiments.evaluation.table import figures, page
 
     summary = document["summary"]
@@ -136,19 +136,18 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     )
     rows = [
         {
-            "class": row["name"] or row["class"],
+            "class": name,
             "samples": row["samples"],
             "precision": percent(row["precision"]),
             "recall": percent(row["recall"]),
         }
-        for row in summary.get("classes", [])
+        for name, row in zip(class_texts(summary.get("classes", [])), summary.get("classes", []), strict=True)
     ]
     if 0 < len(rows) <= 50:
         print_table("Classes", rows)
     pixels = summary.get("segmentation", {}).get("classes", [])
     if pixels:
-        print_table(
-            "Pixels", [{**row, "class": row["name"] or row["class"]} for row in pixels], ("class", "pixels", "iou")
-        )
+        named = [{**row, "class": name} for name, row in zip(class_texts(pixels), pixels, strict=True)]
+        print_table("Pixels", named, ("class", "pixels", "iou"))
     for problem in summary.get("problems", []):
         say(f"damaged: {problem['id']}: {problem['error']}", sys.stderr)

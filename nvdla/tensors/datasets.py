@@ -29,6 +29,7 @@ from nvdla.tensors.samples import (
     LABELS,
     MAX_LABEL,
     MAX_LOADED,
+    REAL_NUMBER,
     Label,
     ParquetRows,
     Sample,
@@ -472,13 +473,19 @@ def _manifest(path: Path, root: str | None) -> SampleSource:
     ]
     labeled: list[tuple[str, Label]]
     if not any(isinstance(label, str) for _, label in entries):
-        labeled = [(file, label) for file, label in entries if not isinstance(label, str)]
+        is_real = any(isinstance(label, list) and len(label) == 1 for _, label in entries)
+        labeled = [
+            (file, [float(label)] if is_real and isinstance(label, int) else label)
+            for file, label in entries
+            if not isinstance(label, str)
+        ]
         return Files(str(path), labeled, directory, None, confined=True)
-    if any(isinstance(label, list) for _, label in entries):
+    if any(isinstance(label, list) and len(label) > 1 for _, label in entries):
         raise FormatError(f"{path}: labels must be of one kind, got names and numbers of all outputs")
     # labels that are names: classes in alphabetical order
-    classes = {name: number for number, name in enumerate(sorted({str(label) for _, label in entries}))}
-    labeled = [(file, classes[str(label)]) for file, label in entries]
+    names = [str(label[0] if isinstance(label, list) else label) for _, label in entries]
+    classes = {name: number for number, name in enumerate(sorted(set(names)))}
+    labeled = [(file, classes[name]) for (file, _), name in zip(entries, names, strict=True)]
     return Files(str(path), labeled, directory, list(classes), confined=True)
 
 
@@ -521,17 +528,22 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
 
 
 def _manifest_label(label: object, where: str) -> int | str | list[float]:
-    """Return the label of a manifest: number or name of a class, numbers of all outputs, boxes. Raises FormatError."""
+    """Return the label of a manifest: number or name of a class, numbers of all outputs, boxes. Raises FormatError.
+
+    A number with a decimal point is a list of one: the evaluation takes "3.0" as a class where outputs have classes.
+    """
     if isinstance(label, list) and label and all(isinstance(row, list) and len(row) == 5 for row in label):
         return [number for row in label for number in cast("list[float]", _manifest_label(row, where))]
     if isinstance(label, list):
         if not all(isinstance(value, int | float) and abs(value) <= MAX_LABEL for value in label):  # false for NaN
             raise FormatError(f"{where}: numbers of a label must be finite numbers")
         return [float(value) for value in label]
-    if isinstance(label, float) and label.is_integer():
-        return int(label)
+    if isinstance(label, float) and abs(label) <= MAX_LABEL:
+        return [label]
     if isinstance(label, str) and label.strip():
         name = label.strip()
+        if REAL_NUMBER.fullmatch(name) and abs(float(name)) <= MAX_LABEL:
+            return [float(name)]
         return int(name) if CLASS_NUMBER.fullmatch(name) else name
     if isinstance(label, int):
         return int(label)

@@ -104,10 +104,10 @@ class Units:
         return bool(np.all(np.abs(some.astype(np.float64) - others) <= unit * (1 + 1e-6)))
 
     def is_same(self, other: Units) -> bool:
-        """Check whether equal elements stand for equal numbers in both."""
+        """Check whether equal elements stand for equal numbers in both, as far as float32 holds their scales."""
         mine, others = self.factors, other.factors
         factors = mine is others if mine is None or others is None else np.array_equal(mine, others)
-        same = (self.scale, self.unsigned) == (other.scale, other.unsigned)
+        same = math.isclose(self.scale, other.scale, rel_tol=1e-6) and self.unsigned == other.unsigned
         return factors and same and np.array_equal(self.zero, other.zero)
 
 

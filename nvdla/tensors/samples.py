@@ -42,6 +42,7 @@ LABELS = ("labels", "y", "target")
 #: the largest number of a label that is compared with an output
 MAX_LABEL = 1e300
 CLASS_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+REAL_NUMBER = re.compile(r"[+-]?([0-9]{1,300}\.[0-9]{0,300}|\.[0-9]{1,300})([eE][+-]?[0-9]{1,3})?")
 Label = int | list[float] | list[list[float]] | np.ndarray | None
 
 

@@ -48,6 +48,8 @@ MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
 #: samples at the beginning that are evenly of all classes
 HEAD = 32
+CACHE = "onnxruntime cache"
+"""The text that onnxruntime writes next to its JSON: of each tensor the highest number alone."""
 EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model is read
 
 
@@ -206,6 +208,11 @@ def describe_samples(
         "meaning. Give samples of real use"
         for name, value in calibration.get("constant_inputs", {}).items()
     ]
+    if calibration.get("method") == CACHE:
+        details["notes"].append(
+            "calibration data: calibration.cache of onnxruntime has the highest number of each tensor alone; tensors "
+            "with larger negative numbers are cut off. Give its calibration.json"
+        )
     details["notes"] += _pixel_notes(model, seen, preprocessing)
     if seen is None:
         return

@@ -534,6 +534,8 @@ class PartChain:
         """Return a note for each input of the model of which rounding leaves little on the samples: other errors are
         measured without it."""
         notes = []
+        bound = [(part, binding) for part in self._parts for binding in part.inputs]
+        pixels = {binding.value for part, binding in bound if binding.tensor in part.numbers}
         for name in self._feeds[0] if self.inputs else ():
             pairs = [(feed[name], rounded[name]) for feed, rounded in zip(self._feeds, self.inputs, strict=True)]
             signal = sum(float(np.sum(np.square(exact, dtype=np.float64))) for exact, _ in pairs)
@@ -541,10 +543,18 @@ class PartChain:
             snr = decibels(signal, noise) if signal else math.inf
             if snr < ROUGH:
                 rms = math.sqrt(signal / sum(exact.size for exact, _ in pairs))
-                notes.append(
-                    f"input {name}: rounding its numbers (RMS {rms:.3g}) leaves {snr:.1f} dB on the calibration data. "
+                advice = (
                     "Look for samples with far larger numbers, or try --method percentile (Python: method=), or int16 "
                     f"for the input on nv_full (--precision {name}=int16; Python: precision={{{name!r}: 'int16'}})"
+                )
+                if name in pixels:
+                    advice = (
+                        "Its elements are pixels: give the --mean and --std of the training, which say what they stand "
+                        "for, or take another --input-format"
+                    )
+                notes.append(
+                    f"input {name}: rounding its numbers (RMS {rms:.3g}) leaves {snr:.1f} dB on the calibration data. "
+                    f"{advice}"
                 )
         return notes
 

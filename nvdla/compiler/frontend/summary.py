@@ -364,7 +364,7 @@ def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details
 
 
 def _order_in(part: Part, binding: Binding) -> Json:
-    """Where the elements of an output are in its tensor, which may have more."""
+    """Return where the elements of an output are in its tensor, which may have more."""
     index = np.arange(math.prod(binding.shape)) if binding.index is None else binding.index
     return order_document(index, math.prod(part.layers.layer(binding.tensor).output.shape))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -67,6 +67,12 @@ def proportion(hits: float, count: int, confidence: float = CONFIDENCE) -> dict[
         return {"value": None, "low": None, "high": None}
     low, high = wilson(hits, count, confidence)
     return {"value": hits / count, "low": low, "high": high}
+
+
+def class_texts(rows: Sequence[Document]) -> list[str]:
+    """The names of classes; numbers where none has a name, and "class 3" for one without a name among others."""
+    has_names = any(row["name"] for row in rows)
+    return [str(row["name"] or (f"class {row['class']}" if has_names else row["class"])) for row in rows]
 
 
 def percent(share: Document) -> str:

@@ -131,7 +131,10 @@ class LoadableNetwork(EvaluatedNetwork):
         self.runtime, self._strict = nvdla.Runtime(path, config, threads=threads, strict=strict), strict
         if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
             names = ", ".join(tensor.name for tensor in self.runtime.inputs) or "none"
-            raise FormatError(f"{path}: evaluation supports one input, the network has {names}")
+            owners = self.runtime.names.owners
+            parts = len({owners.get(tensor.name, tensor.name) for tensor in self.runtime.inputs}) == 1
+            hint = ", which are one of the model. Compile it to a package (-o NAME.nvpkg)" if parts else ""
+            raise FormatError(f"{path}: evaluation supports one input, the network has {names}{hint}")
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
         self.batch, self._shape = self._input.shape[0], (1, *self._input.shape[1:])
         check_batch(path, self.batch, {tensor.name: tensor.shape for tensor in self.runtime.outputs})

@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from nvdla.compiler.frontend.opening import open_file, runner_of
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.experiments.campaign import Record, Table, Task, worker
 from nvdla.experiments.evaluation import decoders
-from nvdla.experiments.evaluation.metrics import percent
+from nvdla.experiments.evaluation.metrics import class_texts, percent
 from nvdla.experiments.evaluation.networks import (
     EvaluatedNetwork,
     LoadableNetwork,
@@ -165,7 +165,8 @@ class _Worker:
                     self._judge_decoded(*row, values)
                 return records
             results = self._network.run([prepared for *_, prepared in ready])
-            for (record, sample, prepared), result, top in zip(ready, results, _best(results), strict=True):
+            for (record, given, prepared), result, top in zip(ready, results, _best(results), strict=True):
+                sample = _with_class(given, result.size)
                 if self._has_class(record, sample, result.size):
                     record["top"] = top
                     self._judge(record, sample, prepared, result)
@@ -229,7 +230,7 @@ class _Worker:
             rest = f" --decoder and --metric judge other outputs ({', '.join(others)})." if others else ""
             raise FormatError(
                 f"sample {name}: label {label}: must not be a class, because output {first} has one number. Give real "
-                f"numbers as labels, or a --metric.{rest}"
+                f"numbers ({float(label)}) as labels, or a --metric.{rest}"
             )
         if count > 1 and not 0 <= label < count:
             raise FormatError(f"sample {name} has the label {label}; output {first} has {count} numbers")
@@ -303,6 +304,14 @@ class _Worker:
             "signal": float((wanted**2).sum()),
             "noise": float(((wanted - real) ** 2).sum()),
         }
+
+
+def _with_class(sample: Sample, count: int) -> Sample:
+    """A sample whose class is a number with a decimal point, as tables of pandas have it, with the number."""
+    label = sample.label
+    if count > 1 and isinstance(label, list) and len(label) == 1 and isinstance(label[0], float):
+        return replace(sample, label=int(label[0])) if label[0].is_integer() else sample
+    return sample
 
 
 def _best(results: np.ndarray) -> list[list[list[object]]]:
@@ -417,7 +426,7 @@ def _confusion(summary: Document) -> str:
     classes = summary.get("classes", [])
     if not classes or len(classes) > LARGEST:
         return ""
-    names = [str(row["name"] or row["class"]) for row in classes]
+    names = class_texts(classes)
     place = {row["class"]: number for number, row in enumerate(classes)}
     totals = {row["class"]: row["samples"] for row in classes}
     margin = 12 + 7 * max(map(len, names))
@@ -442,13 +451,14 @@ def _confusion(summary: Document) -> str:
 
 
 def _classes(summary: Document) -> str:
+    entries, areas = summary.get("classes", []), summary.get("segmentation", {}).get("classes", [])
     rows = (
-        (entry["name"] or entry["class"], entry["samples"], percent(entry["precision"]), percent(entry["recall"]))
-        for entry in summary.get("classes", ())
+        (name, entry["samples"], percent(entry["precision"]), percent(entry["recall"]))
+        for name, entry in zip(class_texts(entries), entries, strict=True)
     )
     pixels = (
-        (entry["name"] or entry["class"], f"{entry['pixels']:,}", f"{entry['iou']:.4f}")
-        for entry in summary.get("segmentation", {}).get("classes", ())
+        (name, f"{entry['pixels']:,}", f"{entry['iou']:.4f}")
+        for name, entry in zip(class_texts(areas), areas, strict=True)
     )
     return html.section("Classes", html.table(("class", "samples", "precision", "recall"), rows)) + html.section(
         "Pixels", html.table(("class", "pixels", "IoU"), pixels)

@@ -12,17 +12,8 @@ from onnx import helper
 import nvdla
 from nvdla.checks.compare.metrics import compare
 from nvdla.errors import FormatError
-from nvdla.program.naming import (
-    ModelValue,
-    StoredPlace,
-    from_sidecar,
-    names_for,
-    order_document,
-    order_of,
-    place_of,
-    value_of,
-)
-from nvdla.tensors.real import Units
+from nvdla.program.naming import StoredPlace, from_sidecar, names_for, place_of, value_of
+from nvdla.tensors.real import ModelValue, Units, order_document, order_of
 from tests.compiler.frontend.models import model, node
 
 RNG = np.random.default_rng(5)
@@ -449,6 +440,7 @@ def test_units_of_all_kinds():
         252,
     ]
     assert Units(0.5).is_same(Units(0.5)) and not Units(0.5).is_same(Units(0.5, 1))
+    assert Units(0.1).is_same(Units(float(np.float32(0.1)))) and not Units(0.1).is_same(Units(0.100001))
     assert not Units(0.5, 0, np.ones(2)).is_same(Units(0.5))
 
 

@@ -56,7 +56,7 @@ def test_tables_that_onnxruntime_writes_are_read(tmp_path):
     assert table.kind == "onnxruntime table"
     assert table.magnitudes == {"x": 3.0, "y": 6.0}
     text = read_table(tmp_path / "calibration.cache")
-    assert text.magnitudes == {"x": 3.0, "y": 6.0}
+    assert (text.kind, text.magnitudes) == ("onnxruntime cache", {"x": 3.0, "y": 6.0})
 
 
 def test_pairs_of_lowest_and_highest_are_read(tmp_path):

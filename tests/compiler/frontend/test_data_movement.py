@@ -99,6 +99,10 @@ def test_nodes_that_go_to_the_host_state_a_reason_of_their_own():
     nodes = [node("Conv", "x w", "v"), node("Transpose", "v", "t", perm=[0, 2, 1, 3]), node("Conv", "t w", "y")]
     rows = check(model(nodes, {"x": (1, 25, 25, 40)}, {"y": (1, 25, 25, 40)}, scales))["nodes"]
     assert rows[-1]["reason"] == "it needs a transpose (25x25x40 to another order), which NVDLA cannot do"
+    nodes = [node("Conv", "x w", "v"), node("Reshape", "v s", "t"), node("Conv", "t w", "y")]
+    scales["s"] = np.array([1, 25, 5, 200])
+    rows = check(model(nodes, {"x": (1, 25, 25, 40)}, {"y": (1, 25, 5, 200)}, scales))["nodes"]
+    assert rows[-1]["reason"] == "it needs rows of another length (25x25x40 to 25x5x200), which NVDLA cannot do"
 
 
 @pytest.mark.parametrize("precision", LIMITS)

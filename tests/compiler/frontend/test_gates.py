@@ -102,3 +102,44 @@ def test_squeeze_and_excite_sees_fine_means(monkeypatch):
     fine = gate()
     monkeypatch.setattr(pooling, "mean", lambda graph, name, cube: graph.network.global_average_pool(name, cube))
     assert fine > gate() + 6
+
+
+@pytest.mark.parametrize("precision", ["int8", "int16"])
+@pytest.mark.parametrize("layer", ["Gemm", "MatMul"])
+def test_a_product_of_functions_of_a_matrix_product_is_one_table(layer, precision):
+    """GELU as PyTorch exports it: elements of these layers are in another order than in the model."""
+    rng = np.random.default_rng(7)
+    source, out = ((1, 12), (1, 6)) if layer == "Gemm" else ((1, 5, 12), (1, 5, 6))
+    constants = {"v": rng.normal(size=(12, 6)) / 4, "root": np.sqrt(2), "one": 1.0, "half": 0.5}
+    nodes = [
+        node(layer, "x v", "g"),
+        node("Div", "g root", "d"),
+        node("Erf", "d", "e"),
+        node("Add", "e one", "a"),
+        node("Mul", "g a", "m"),
+        node("Mul", "m half", "y"),
+    ]
+    constants = {name: np.asarray(value, "f4") for name, value in constants.items()}
+    made, samples = model(nodes, {"x": source}, {"y": out}, constants), rng.normal(size=(16, *source[1:])).astype("f4")
+    compiled = compile_model(made, "nv_full", precision, samples)
+    assert [row.reason for row in compiled.nodes if row.op == "Mul"] == [
+        "in the lookup table of a later node",
+        "lookup table",
+    ]
+    exact = session(made, "m").run(None, {"x": samples[:1]})[0]
+    assert np.abs(compiled.run(samples[:1])["y"] - exact).max() < 0.02 * np.abs(exact).max()
+
+
+def test_a_product_of_a_value_with_its_transpose_is_no_table():
+    rng = np.random.default_rng(7)
+    nodes = [
+        node("MatMul", "x v", "g"),
+        node("Sigmoid", "g", "s"),
+        node("Transpose", "s", "t", perm=[0, 2, 1]),
+        node("Mul", "g t", "y"),
+    ]
+    constants = {"v": (rng.normal(size=(12, 5)) / 4).astype("f4")}
+    made, samples = model(nodes, {"x": (1, 5, 12)}, {"y": (1, 5, 5)}, constants), rng.normal(size=(16, 5, 12))
+    compiled = compile_model(made, "nv_full", "int8", samples.astype("f4"))
+    exact = session(made, "m").run(None, {"x": samples[:1].astype("f4")})[0]
+    assert np.abs(compiled.run(samples[:1].astype("f4"))["y"] - exact).max() < 0.05 * np.abs(exact).max()

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from support.tflite_models import CASES, OneOperator  # noqa: E402
-from support.tflite_writer import FlatWriter  # noqa: E402
+from support.tflite_writer import FlatWriter, interpreted  # noqa: E402
 
 import nvdla  # noqa: E402
 from nvdla.compiler.frontend.tflite import tflite_proto  # noqa: E402
@@ -279,3 +279,26 @@ def test_a_note_states_that_integers_of_the_file_are_no_elements_of_the_loadable
     notes = nvdla.compile(writer.model([0, 1], [2])).report["notes"]
     (note,) = (note for note in notes if "integers of the file have other units" in note)
     assert note.startswith("input second: ") and "zero 0" in note and note.endswith("Give real numbers (float arrays)")
+
+
+def test_a_constant_state_of_a_quantized_recurrent_layer_has_its_real_numbers():
+    """Unrolled GRU, LSTM and SimpleRNN of Keras begin with the FILL of a quantized number."""
+    pytest.importorskip("ai_edge_litert")
+    rng = np.random.default_rng(0)
+    writer = FlatWriter()
+    x = writer.tensor((1, 4), scale=0.05, zero=3, name="x")
+    state = writer.tensor((1, 3), scale=0.1, zero=-7, name="state")
+    writer.operator("FILL", [writer.constant([1, 3]), writer.constant(np.array(5, np.int8), 0.1, -7)], [state])
+    sides = []
+    for source, count in ((x, 4), (state, 3)):
+        weights = writer.constant(rng.integers(-127, 128, (2, count)).astype(np.int8), 0.01)
+        bias = writer.constant(np.zeros(2, np.int32), 0.01 * (0.05 if source == x else 0.1))
+        sides.append(writer.tensor((1, 2), scale=0.1, zero=1, name=f"side{count}"))
+        writer.operator("FULLY_CONNECTED", [source, weights, bias], [sides[-1]])
+    y = writer.tensor((1, 2), scale=0.1, zero=0, name="y")
+    writer.operator("ADD", sides, [y])
+    data = writer.model([x], [y])
+    compiled = nvdla.compile(data, "nv_small")
+    for elements in rng.integers(-128, 128, (5, 1, 4)).astype(np.int8):
+        expected = interpreted(data, elements)[0].astype(float) * 0.1
+        assert np.abs(compiled.run((elements.astype("f4") - 3) * np.float32(0.05))["y"] - expected).max() <= 0.21

@@ -86,7 +86,8 @@ def test_classes_that_are_names_have_the_order_that_is_stated(capsys, tmp_path, 
     (tmp_path / "names.txt").write_text("\n".join([*names, *map(str, range(3, 10))]))
     words = ["evaluate", str(LENET), str(tmp_path / "data")]
     order = (
-        "classes are numbered in the alphabetical order of their names; --class-names FILE gives the network's order"
+        "classes are numbered in the alphabetical order of their names (0 is 'one', 2 is 'zero'); "
+        "--class-names FILE gives the network's order"
     )
     assert main(words) == 0 and order in capsys.readouterr().err
     explore = ["explore", words[1], "--data", words[2]]
@@ -94,6 +95,36 @@ def test_classes_that_are_names_have_the_order_that_is_stated(capsys, tmp_path, 
     for more in ([*words, "--predict-only"], [*words, "--class-names", str(tmp_path / "names.txt")]):
         assert main(more) == 0
         assert order not in capsys.readouterr().err
+
+
+def test_the_order_of_classes_is_stated_where_names_are_other_numbers(capsys, tmp_path, digits):
+    """The digits 3 and 7 are the classes 0 and 1, and the table names no class twice."""
+    for number in range(40):
+        if digits[1][number] in (3, 7):
+            write_pgm(tmp_path / "data" / str(digits[1][number]) / f"{number:03}.pgm", digits[0][number])
+    assert main(["evaluate", str(LENET), str(tmp_path / "data")]) == 0
+    out, err = capsys.readouterr()
+    assert "(0 is '3', 1 is '7')" in err
+    rows = [line.split("  ")[0].strip() for line in out[out.index("Classes") :].splitlines()[4:] if line.strip()]
+    assert rows == ["3", "7", "class 3", "class 7"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_numbers_with_a_decimal_point_are_classes_only_where_outputs_have_classes(capsys, tmp_path, digits, ending):
+    """3.0, as tables of pandas have it, is the class 3 of ten; 0.5 is a number for a mean squared error."""
+    rows = []
+    for number in range(12):
+        write_pgm(tmp_path / f"{number}.pgm", digits[0][number])
+        rows.append((f"{number}.pgm", float(digits[1][number])))
+    csv = "path,label\n" + "".join(f"{path},{label}\n" for path, label in rows)
+    lines = "".join(json.dumps({"path": path, "label": label}) + "\n" for path, label in rows)
+    (tmp_path / f"data.{ending}").write_text(csv if ending == "csv" else lines)
+    assert evaluated(capsys, LENET, tmp_path / f"data.{ending}")["top1"]["value"] == 1
+    source = open_source(str(tmp_path / f"data.{ending}"))
+    assert [source.sample(place).label for place in range(12)] == [[label] for _, label in rows]
+    (tmp_path / "mixed.csv").write_text("0.pgm,3\n1.pgm,0.5\n")
+    mixed = open_source(str(tmp_path / "mixed.csv"))
+    assert [mixed.sample(place).label for place in range(2)] == [[3.0], [0.5]]
 
 
 def test_pixels_without_a_layer_file_have_the_conversion_that_is_stated(capsys, tmp_path, digits):

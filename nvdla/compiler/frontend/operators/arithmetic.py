@@ -38,13 +38,20 @@ def _same_base(graph: Graph, node: Node) -> bool:
     """Return whether both sides are functions of the same numbers in the same order."""
     value, other = (graph.source(node, i) for i in (0, 1))
     first, second = derived(value)[0], derived(other)[0]
-    if value.shape != other.shape or first.name != second.name:
+    if value.shape != other.shape or first.name != second.name or first.size != value.size:
         return False
-    if first.index is not None or second.index is not None:
+    if not all(_same_order(first, side) for side in (second, value, other)):
         return False
     return (
         is_table(value) or is_table(other) or value is other or (graph.precision == Precision.INT8 and node.op == "Mul")
     )
+
+
+def _same_order(value: GraphValue, other: GraphValue) -> bool:
+    """Return whether the elements of both are at the same places of their tensors."""
+    if value.index is None or other.index is None:
+        return value.index is other.index
+    return np.array_equal(value.index.ravel(), other.index.ravel())
 
 
 def _of_one(graph: Graph, node: Node) -> GraphValue:

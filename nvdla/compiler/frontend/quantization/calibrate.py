@@ -28,7 +28,7 @@ from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
 from nvdla.compiler.builder.refinement import divided
-from nvdla.compiler.frontend.data import Samples
+from nvdla.compiler.frontend.data import CACHE, Samples
 from nvdla.compiler.frontend.importer import HOST, Imported, Part
 from nvdla.compiler.frontend.quantization.activations import (
     MOVES,
@@ -51,7 +51,8 @@ LARGEST = 127
 
 @dataclass(frozen=True)
 class ScaleTable:
-    """Magnitudes by the names of the file; ``kind``: "NVIDIA JSON", "TensorRT cache" or "onnxruntime table"."""
+    """Magnitudes by the names of the file; ``kind``: "NVIDIA JSON", "TensorRT cache", "onnxruntime table" or
+    "onnxruntime cache"."""
 
     kind: str
     magnitudes: Mapping[str, float]
@@ -70,7 +71,7 @@ def read_table(path: str | os.PathLike[str]) -> ScaleTable:
     elif text.startswith("TRT-"):
         table = ScaleTable("TensorRT cache", dict(_tensorrt(name, line) for line in _lines(text)[1:]))
     else:
-        table = ScaleTable("onnxruntime table", dict(_cache(name, line) for line in _lines(text)))
+        table = ScaleTable(CACHE, dict(_cache(name, line) for line in _lines(text)))
     if not table.magnitudes:
         raise FormatError(f"{name}: {table.kind}: must have at least one tensor, got none")
     for tensor, magnitude in table.magnitudes.items():

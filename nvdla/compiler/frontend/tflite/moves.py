@@ -523,12 +523,20 @@ _FOLDS: dict[str, Callable[[FlatConverter, FlatOperator], np.ndarray]] = {
     "RESHAPE": lambda c, o: c.elements(o.inputs[0], "input").reshape(c.integers(o.inputs[1], "shape")),
     "EXPAND_DIMS": lambda c, o: np.expand_dims(c.elements(o.inputs[0], "input"), c.integers(o.inputs[1], "axis")[0]),
     "SQUEEZE": lambda c, o: c.elements(o.inputs[0], "input").reshape(c.tensors[o.outputs[0]].shape),
-    "FILL": lambda c, o: np.full(_sized(c.integers(o.inputs[0], "shape")), c.elements(o.inputs[1], "value").item()),
-    "ZEROS_LIKE": lambda c, o: np.zeros(_sized(c.shape(o.inputs[0])), c.tensors[o.outputs[0]].dtype),
+    "FILL": lambda c, o: np.full(_sized(c.integers(o.inputs[0], "shape")), c.real(o.inputs[1], "value").item()),
+    "ZEROS_LIKE": lambda c, o: np.zeros(_sized(c.shape(o.inputs[0]))),
     "BROADCAST_ARGS": lambda c, o: np.array(
         np.broadcast_shapes(*(_sized(c.integers(n, "shape")) for n in o.inputs)), c.tensors[o.outputs[0]].dtype
     ),
 }
+
+
+def _real_type(c: FlatConverter, number: int) -> np.dtype:
+    """The type of folded numbers: real numbers of a quantized tensor."""
+    tensor = c.tensors[number]
+    return np.dtype(np.float32) if tensor.quantized else tensor.dtype
+
+
 #: operators that depend on the shape of their input alone
 _OF_SHAPES = ("SHAPE", "RANK", "ZEROS_LIKE")
 
@@ -549,5 +557,5 @@ def folds(c: FlatConverter, operator: FlatOperator) -> bool:
 def _fold(c: FlatConverter, operator: FlatOperator) -> bool:
     array = _FOLDS[operator.op](c, operator)
     _sized(array.shape)
-    c.fold(operator.outputs[0], array.astype(c.tensors[operator.outputs[0]].dtype, copy=False))
+    c.fold(operator.outputs[0], array.astype(_real_type(c, operator.outputs[0]), copy=False))
     return True
