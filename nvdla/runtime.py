@@ -235,8 +235,8 @@ class Runtime:
 
         Args:
             inputs: Inputs by name, in bind order, or a single one. Each is an array (N, C, H, W) of elements or of real
-                numbers (floats); a picture (PIL image, or uint8 array (H, W) or (H, W, channels)); a file (image, .npy,
-                .dimg, .bin); or the bytes of its surface. Lists and batch arrays run image by image.
+                numbers (floats), also in the model's shape; a picture (PIL image, or uint8 array (H, W) or (H, W, C));
+                a file (image, .npy, .dimg, .bin); or bytes of its surface. Lists and batch arrays run image by image.
             on_operation: Callback, see :meth:`run_raw`.
             preprocessing: Conversion of pictures to numbers, a :class:`nvdla.tensors.inputs.Preprocessing` (default:
                 that of the layer file, else that of NVIDIA's runtime).
@@ -284,7 +284,7 @@ class Runtime:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
         names = [tensor.name for tensor in self.inputs]
         given = [
-            per_run(value, tensor.shape, tensor.name)
+            per_run(value, tensor.shape, tensor.name, lambda: self.names.inputs)
             for tensor, value in zip(self.inputs, by_position(inputs, names, lambda: self.names.owners), strict=True)
         ]
         counts = {len(values) for values in given}

@@ -15,7 +15,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from nvdla.errors import ArgumentTypeError, FormatError, shape_text
-from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, has_axes, read_dimg, read_npy, read_raw
+from nvdla.tensors.files import (
+    IMAGE_ENDINGS,
+    INPUT_ENDINGS,
+    ending,
+    fit,
+    has_axes,
+    read_dimg,
+    read_npy,
+    read_raw,
+    several_images,
+)
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import ModelValue, PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, described, raw_bytes
@@ -450,7 +460,8 @@ class InputForm:
             return fit(self._of_whole(array), self.shape, dtype, what)
         if array.size != math.prod(self.shape) or not has_axes(array, self.shape):
             wanted = f"{shape_text(self._whole_shape())} (or {shape_text(self.shape)}, as in the loadable)"
-            raise FormatError(f"{what}: shape must be {wanted}, got {shape_text(array.shape)}")
+            hint = several_images(array, self._whole_shape())
+            raise FormatError(f"{what}: shape must be {wanted}, got {shape_text(array.shape)}.{hint}")
         return fit(array, self.shape, dtype, what)
 
     def _quantized(self, values: np.ndarray) -> np.ndarray:
@@ -557,15 +568,21 @@ def is_image(value: object) -> bool:
     return isinstance(value, (str, os.PathLike, InputBatch)) or is_pil(value)
 
 
-def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
+def per_run(
+    value: Any, shape: tuple[int, ...], name: str, whole: Callable[[], Mapping[str, ModelValue]] | None = None
+) -> list[Any]:
     """Return the data of one input, run by run: a list of images or a batch array contains those of several runs.
 
-    Raises FormatError where their number is not a multiple of what the network takes at a time.
+    ``whole``: inputs of the model, by tensor: an array may be of their images, too. Raises FormatError where the number
+    of images is not a multiple of what the network takes at a time.
     """
     listed = isinstance(value, (list, tuple)) and bool(value) and all(map(is_image, value))
     stacked = isinstance(value, np.ndarray) and value.ndim == 4 and _is_batch(value, shape)
     if not listed and not stacked:
-        return [value]
+        is_other = whole is not None and isinstance(value, np.ndarray) and value.shape != shape
+        model = whole().get(name) if whole is not None and is_other else None
+        if model is None or model.shape[:1] != (1,) or value.shape[1:] != model.shape[1:] or len(value) <= shape[0]:
+            return [value]
     images = list(value)
     count = shape[0]
     if count == 1 or _holds_batches(images, shape):

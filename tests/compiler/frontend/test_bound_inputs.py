@@ -123,3 +123,11 @@ def test_a_wrong_shape_is_refused_with_that_of_the_model(tmp_path):
     nvdla.compile(graph, "nv_small", calibration=samples).save(tmp_path / "net.nvdla")
     with pytest.raises(FormatError, match=r"shape must be 1x192 \(or 1x3x8x8, as in the loadable\), got 1x191"):
         nvdla.load(tmp_path / "net.nvdla").run(samples[:1, :-1])
+
+
+def test_a_batch_array_has_images_of_the_model(compiled):
+    _, folder, samples = compiled
+    network = nvdla.load(folder / "net.nvdla")
+    found = network.run(samples[:3], real=True)["y"]
+    expected = [network.run(sample[None], real=True)["y"] for sample in samples[:3]]
+    assert np.array_equal(found, np.concatenate(expected))
