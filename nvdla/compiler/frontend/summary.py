@@ -322,7 +322,7 @@ def other_ends(imported: Imported, part: Part) -> list[str]:
     for binding in part.inputs:
         cube, shape = part.layers.layer(binding.tensor).output.shape, imported.model.shapes.get(binding.value, ())
         value = ModelValue(binding.value, shape, order_document(binding.index))
-        is_same = binding.index is None and math.prod(shape) == math.prod(cube)
+        is_same = value.index is None and math.prod(shape) == math.prod(cube)
         if not is_same and value.rearranged(cube) is not None:
             parts = sum(other.value == binding.value for other in part.inputs)
             where = f"{parts} inputs" if parts > 1 else shape_text((1, *cube))
@@ -335,7 +335,7 @@ def other_ends(imported: Imported, part: Part) -> list[str]:
         value = ModelValue(binding.value, binding.shape, order_document(binding.index))
         taken = range(math.prod(binding.shape)) if binding.index is None else np.unique(binding.index)
         is_whole = len(taken) == math.prod(cube) == math.prod(binding.shape)
-        if not is_whole or (binding.index is not None and value.rearranged(cube) is not None):
+        if not is_whole or (value.index is not None and value.rearranged(cube) is not None):
             notes[binding.value] = (
                 f"output {binding.value}: the model takes its elements ({shape_text(binding.shape)}) from those of a "
                 f"loadable ({shape_text((1, *cube))}). A package (-o NAME.nvpkg) gives the model's"
