@@ -686,14 +686,14 @@ class Runtime:
     def _input_form(self, tensor: Tensor, value: Input, preprocessing: PictureConversion | None) -> InputForm:
         """Return the kind of values that an input takes. The layer file is read only where a value needs it."""
         is_elements = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (tensor.dtype, tensor.shape)
-        if isinstance(value, (bytes, bytearray, memoryview)) or (is_elements and tensor.dtype.kind != "f"):
+        if isinstance(value, (bytes, bytearray, memoryview)) or is_elements:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         pictures = pixel_conversion(preprocessing)
         scale = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None
         model = preprocessing_for(self.names.preprocessing, pictures, scale)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
-        whole = self.names.rearranged(tensor.name, tensor.shape[1:])
-        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, pictures, numbers, zero, whole)
+        own = self.names.inputs.get(tensor.name)
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, pictures, numbers, zero, own)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -341,6 +341,8 @@ def surfaces_of_runs(
     names = [tensor.name for tensor in runtime.inputs]
     owners = runtime.names.owners if len(names) > 1 else {}
     whole = list(dict.fromkeys(owners.get(name, name) for name in names))
+    if not {split_name(word)[0] for word in words} <= {None, *whole}:
+        whole = names  # those of the loadable, as a package has them for its parts
     runs = [spread(files, names, owners) for files in files_of_runs(words, whole)]
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))

@@ -325,8 +325,8 @@ Input = Image | Sequence[Image]
 class InputForm:
     """Elements of an input: ``scale`` is the real value of one unit (None: not known), ``zero`` the element for 0.
     Pictures become numbers as the ``model`` specifies, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
-    its elements are pixels themselves, and pictures are taken as they are. ``whole``: the model's input that the tensor
-    is taken from, where that is not merely its planes: pictures and real numbers are those of it."""
+    its elements are pixels themselves, and pictures are taken as they are. ``value``: the model's input that the tensor
+    is taken from."""
 
     name: str
     shape: Shape
@@ -336,7 +336,12 @@ class InputForm:
     pixels: PixelConversion | None = None
     numbers: PixelNumbers | None = None
     zero: int = 0
-    whole: ModelValue | None = None
+    value: ModelValue | None = None
+
+    @property
+    def whole(self) -> ModelValue | None:
+        """The model's input, where the tensor is not merely its planes: pictures and real numbers are those of it."""
+        return None if self.value is None else self.value.rearranged(self.shape[1:])
 
     def elements(self, value: object) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
@@ -400,7 +405,8 @@ class InputForm:
         shape = self._whole_shape()
         if array.size != math.prod(shape) or not has_axes(array, shape):
             return False
-        return array.dtype.kind != "i" or not has_axes(array, self.shape)
+        is_elements = (array.dtype, array.shape) == (self.dtype, self.shape)
+        return not is_elements and (array.dtype.kind != "i" or not has_axes(array, self.shape))
 
     def _whole_shape(self) -> tuple[int, ...]:
         assert self.whole is not None
@@ -446,6 +452,12 @@ class InputForm:
         return stored << (numbers.bits - 8)
 
     def _numbers(self, array: np.ndarray, what: str) -> np.ndarray:
+        has_others = self.value is not None and self.value.units is not None and self.dtype != np.int8
+        if has_others and array.dtype.kind == "i" and array.dtype != self.dtype:
+            raise FormatError(
+                f"{what}: must be real numbers (a float array), got {array.dtype}: the integers of the model are not "
+                f"the elements of the loadable ({self.dtype}). Give (integers - zero point) * scale"
+            )
         if array.dtype.kind != "f" or array.dtype == self.dtype:
             if self.numbers is not None and array.dtype.kind == "u":
                 return self.numbers.stored(self._fitted(array, array.dtype, what))

@@ -675,7 +675,7 @@ def _details(imported: Imported, preprocessing: Preprocessing | None) -> Documen
         },
         "preprocessing": (preprocessing or Preprocessing()).document(),
         "calibration": None,
-        "notes": [*imported.model.notes, *_of_ranges(imported)],
+        "notes": [*imported.notes, *_of_ranges(imported)],
     }
 
 

@@ -31,6 +31,7 @@ from nvdla.compiler.frontend.isolation import one_line, reads
 from nvdla.compiler.frontend.model import OLDEST, Model
 from nvdla.compiler.frontend.opening import submodel
 from nvdla.compiler.frontend.operators import OPERATORS, Operator
+from nvdla.compiler.frontend.quantization.mixed import ALSO_REAL, GIVES_ELEMENTS
 from nvdla.compiler.frontend.tflite.graph import HOST_KEY
 from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import BuildError, ConfigError, FormatError
@@ -122,6 +123,20 @@ class Imported:
     def network(self) -> Network | None:
         """The network of the first accelerator part, None where nothing runs on the accelerator."""
         return next(iter(self.networks), None)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the model; those on its integers for a loadable that has other numbers than these."""
+        kinds: Mapping[str, tuple[str, ...]] = {Precision.INT16: ("int16",), Precision.FP16: ()}
+        own = kinds.get(self.precision, ("int8", "uint8", "int16"))
+        gives = "a loadable in fp16 gives real numbers" if self.precision == Precision.FP16 else GIVES_ELEMENTS
+        takes = f"a loadable in {self.precision} takes real numbers (float arrays)"
+        return [
+            note
+            if any(f": {kind} in the model; " in note for kind in own)
+            else note.replace(ALSO_REAL, takes).replace(GIVES_ELEMENTS, gives)
+            for note in self.model.notes
+        ]
 
     @property
     def cuts(self) -> int:

@@ -501,6 +501,8 @@ def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarr
             dtype = part.precision_of(tensor).dtype
             if dtype.kind == "i" and tensor not in part.numbers:
                 advice = "Give real numbers (float32), or quantize them with the network's input scale"
+                if array.dtype == np.int8 != dtype:
+                    raise FormatError(f"input {name}: elements must be {dtype}, got int8. {advice}.")
                 check_whole(array, dtype, f"the input's {dtype}", advice, f"input {name}: ")
                 zero, scale = part.zero_points.get(tensor, 0), part.scales[tensor]
                 return ((array.astype(np.float64) - zero) * scale).astype(np.float32)

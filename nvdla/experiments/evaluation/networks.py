@@ -166,8 +166,8 @@ class LoadableNetwork(EvaluatedNetwork):
             self.assumed = describe_conversion(*form, is_pixels=self._numbers is not None)
         self.crop = self._sizes.crop
         given = self._model_pixels, pixels, self._numbers, self._zero
-        whole = known.rearranged(self._input.name, self.shape)
-        self._form = InputForm(self._input.name, self._shape, self._input.dtype, self._scale, *given, whole)
+        self._form = InputForm(self._input.name, self._shape, self._input.dtype, self._scale, *given, self._value)
+        whole = self._form.whole
         if whole is not None and len(whole.shape) in (3, 4):
             self.cube_shape = (self._model_pixels or Preprocessing()).cube_shape(whole.shape)
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
@@ -186,6 +186,8 @@ class LoadableNetwork(EvaluatedNetwork):
             return self._quantized(self._digits.image(array, shape))
         if holds_pixels(array):
             return self._of_pixels(planes(array, self.shape, self._sizes))
+        if array.dtype.kind == "i" and array.dtype != dtype:
+            return np.asarray(self._form.elements(array))
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))

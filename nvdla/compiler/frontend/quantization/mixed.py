@@ -33,6 +33,10 @@ MOST_APART = 1 << 16
 #: largest elements without sign, by type: the symmetric range of NVDLA's elements of that width
 SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
 
+ALSO_REAL = "commands also take real numbers (float arrays)"
+GIVES_ELEMENTS = "a loadable gives elements (--real: real numbers), a package real numbers"
+"""Of integer inputs and outputs, where the loadable has the model's integers."""
+
 
 @dataclass(frozen=True)
 class Affine:

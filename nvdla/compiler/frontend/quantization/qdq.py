@@ -18,6 +18,8 @@ import numpy as np
 from nvdla.compiler.builder.quantization import changing
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.quantization.mixed import (
+    ALSO_REAL,
+    GIVES_ELEMENTS,
     KEEPERS,
     SYMMETRIC,
     Affine,
@@ -338,9 +340,8 @@ class _Stripper:
             if node.op_type == "QuantizeLinear" or (node.op_type in KEEPERS and node.input[0] in quantized):
                 quantized.update(node.output)
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
-        inputs = "input", self.graph.input, taken, "commands also take real numbers (float arrays)"
-        form = "a loadable gives elements (--real: real numbers), a package real numbers"
-        for what, ends, names, known in (inputs, ("output", self.graph.output, quantized, form)):
+        inputs, outputs = ("input", self.graph.input, taken), ("output", self.graph.output, quantized)
+        for (what, ends, names), known in ((inputs, ALSO_REAL), (outputs, GIVES_ELEMENTS)):
             for value in ends:
                 kind = self.onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
                 if value.name in names and kind in SYMMETRIC:
