@@ -170,7 +170,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     drop = "largest accuracy loss accepted by --precision auto: 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
     parser.add_argument(
-        "--export-qdq", type=output_file(".onnx"), metavar="FILE", help="also write the quantized network as ONNX (QDQ)"
+        "--export-qdq",
+        type=output_file(".onnx"),
+        metavar="FILE",
+        help="also write the quantized network, for one image, as ONNX (QDQ); not for models with host nodes",
     )
     add_trusted_option(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="hide progress")

@@ -162,7 +162,7 @@ class Compiled(LoadableHolder):
         Inputs and outputs are cubes (1, C, H, W) of real numbers.
 
         Args:
-            path: The ONNX file.
+            path: The ONNX file, of a network for one image.
 
         Raises:
             BuildError: A part runs on the host, or the precision is not int8.
@@ -171,7 +171,7 @@ class Compiled(LoadableHolder):
         from nvdla.util.files import write_file
 
         if not self.whole:
-            raise BuildError(f"{self.imported.model.file}: model: must have no host nodes for QDQ export")
+            raise BuildError(f"{self.imported.model.file}: model: must have no host nodes (--check) for QDQ export")
         refined, built = self.parts[0].refined, self.parts[0].made
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))

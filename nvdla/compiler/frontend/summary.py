@@ -326,9 +326,10 @@ def other_ends(imported: Imported, part: Part) -> list[str]:
         if not is_same and value.rearranged(cube) is not None:
             parts = sum(other.value == binding.value for other in part.inputs)
             where = f"{parts} inputs" if parts > 1 else shape_text((1, *cube))
+            others = " (evaluate and faults: of a package)" if parts > 1 else ""
             notes[binding.value] = (
                 f"input {binding.value}: a loadable takes its elements ({where}) from those of the model "
-                f"({shape_text(shape)}). Commands take the model's input, a driver takes the loadable's"
+                f"({shape_text(shape)}). Commands{others} take the model's input, a driver takes the loadable's"
             )
     for binding in part.outputs:
         cube = part.layers.layer(binding.tensor).output.shape

@@ -88,7 +88,7 @@ def test_the_summary_states_which_elements_a_driver_has_to_give(compiled, reques
     """Unless they are those of the model, in the same order."""
     text = "\n".join(compiled[0].report["notes"])
     is_flat = request.node.name.endswith("[flat]")
-    assert ("Commands take the model's input, a driver takes the loadable's" in text) != is_flat
+    assert ("take the model's input, a driver takes the loadable's" in text) != is_flat
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -131,3 +131,25 @@ def test_a_batch_array_has_images_of_the_model(compiled):
     found = network.run(samples[:3], real=True)["y"]
     expected = [network.run(sample[None], real=True)["y"] for sample in samples[:3]]
     assert np.array_equal(found, np.concatenate(expected))
+
+
+@pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_full", "fp16")])
+@pytest.mark.parametrize("name", ["mirrored", "in two parts"])
+def test_commands_feed_the_parts_of_a_package(name, config, precision, tmp_path, capsys):
+    """Parts get elements of their tensors, by the names of these."""
+    before, shape, numbers = BEFORE[name]
+    constants = {key: np.array(values, np.int64) for key, values in numbers.items()}
+    constants |= {"w": np.random.default_rng(0).normal(size=(6, 3, 3, 3)).astype("f4")}
+    nodes = [*before, node("Conv", "p w", "c"), node("ArgMax", "c", "i", axis=1), node("Cast", "i", "y", to=1)]
+    graph = model(nodes, {"x": shape}, {"y": (1, 1, 6, 6)}, constants)
+    (tmp_path / "net.onnx").write_bytes(graph.SerializeToString())
+    samples = np.random.default_rng(1).normal(size=(20, *shape[1:])).astype("f4")
+    np.save(tmp_path / "x.npy", samples[:1])
+    package = tmp_path / "net.nvpkg"
+    nvdla.compile(tmp_path / "net.onnx", config, precision, samples).save(package)
+    words = package, "--onnx", tmp_path / "net.onnx", "--input", tmp_path / "x.npy"
+    assert main(["compare", *map(str, words)]) == 0
+    assert main(["doctor", str(package), "--input", str(tmp_path / "x.npy")]) == 0
+    assert main(["report", str(package), "--input", str(tmp_path / "x.npy"), "-o", str(tmp_path / "pages")]) == 0
+    assert "0 different" in capsys.readouterr().out
+    assert {file.name for file in (tmp_path / "pages").iterdir()} == {"index.html", "part0.loadable.html"}

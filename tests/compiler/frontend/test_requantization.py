@@ -330,3 +330,27 @@ def test_a_note_on_a_coarser_step_names_the_shared_scale():
     compiled = compile_model(net.model(net.pair(net.node("Concat", parts, axis=1), 0.05, I8(-100))), "nv_small", "int8")
     (note,) = (note for note in compiled.report["notes"] if "its step is" in note)
     assert "its step is 2.5 times" in note and note.endswith("because all parts of a Concat have one scale")
+
+
+def test_a_note_states_the_coarser_step_of_a_symmetric_tensor():
+    """Symmetric int8 (zero point 0): the scales of the parts of a Concat differ, too."""
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(0))
+    parts = [net.pair(net.conv(source, seed), scale, I8(0)) for seed, scale in ((0, 0.02), (1, 0.05))]
+    compiled = compile_model(net.model(net.pair(net.node("Concat", parts, axis=1), 0.05, I8(0))), "nv_small", "int8")
+    (note,) = (note for note in compiled.report["notes"] if "its step is" in note)
+    assert "its step is 2.5 times" in note and note.endswith("because all parts of a Concat have one scale")
+    same = Quantized()
+    result = same.pair(same.conv(same.pair("x", 0.03, I8(0)), 0), 0.02, I8(0))
+    assert not any("its step" in note for note in compile_model(same.model(result), "nv_small", "int8").report["notes"])
+
+
+@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_a_note_states_averages_that_have_the_step_of_their_input(kind):
+    """The largest number of a map uses the range of the map; its average may be much smaller."""
+    net = Quantized()
+    result = net.node(kind, [net.pair(net.conv(net.pair("x", 0.03, I8(0)), 0), 0.02, I8(0))])
+    notes = compile_model(net.model(result), "nv_small", "int8").report["notes"]
+    assert any("the model states no range: it has the step of" in note for note in notes) == (
+        kind == "GlobalAveragePool"
+    )

@@ -549,17 +549,40 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
     return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}
 
 
+def _of_source(imported: Imported, network: Network, built: Built, name: str) -> list[str]:
+    """Return a note on an average that has the step of its input, because the model states no range of it."""
+    group = next((group for group in group_layers(network) if group.output.name == name), None)
+    sources = [] if group is None else [tensor.name for tensor in group.layer.inputs]
+    if group is None or not layer_type(group.layer.kind).stays_within or not imported.model.affine:
+        return []
+    same = [source for source in sources if source in built.program.tensors]
+    if not same or built.program.tensors[same[0]].scale != built.program.tensors[name].scale:
+        return []
+    return [
+        f"tensor {name}: the model states no range: it has the step of {same[0]}, whose range is larger than that of "
+        "its averages. Give calibration data (--calibrate; Python: calibration=) for its own"
+    ]
+
+
 def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
     """Return notes on tensors with other units than the model's, with how much coarser they are, and why."""
-    notes = []
+    notes, model = [], imported.model
+    joins = any(layer.kind == "concat" for layer in network.layers)
+    shared = "all parts of a Concat have one scale" if joins else "tensors that are pooled or copied have one scale"
     for name, surface in built.program.tensors.items():
         value = imported.tensors.get(name, "")
-        held = imported.model.ranges.get(value)
-        if held is None or imported.precision != Precision.INT8:
+        held, magnitude = model.ranges.get(value), model.magnitudes.get(value)
+        if held is None and magnitude and model.affine and value not in model.assumed:
+            held = -magnitude, magnitude  # of a symmetric tensor, whose step has 127 units
+        if imported.precision != Precision.INT8:
             continue
-        ratio = surface.scale * LEVELS / (held[1] - held[0])
+        if held is None:
+            notes += _of_source(imported, network, built, name)
+            continue
+        units = LEVELS if value in model.ranges else 2 * LARGEST
+        ratio = surface.scale * units / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=0.005):
-            reason = "all parts of a Concat have one scale" if surface.zero else refusal_of(network, name)
+            reason = refusal_of(network, name) if value in model.ranges and not surface.zero else shared
             notes.append(
                 f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
                 f"{held[1]:.4g}), because {reason}"

@@ -35,7 +35,7 @@ SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
 
 ALSO_REAL = "commands also take real numbers (float arrays)"
 GIVES_ELEMENTS = "a loadable gives elements (--real: real numbers), a package real numbers"
-"""Of integer inputs and outputs, where the loadable has the model's integers."""
+"""Notes on integer inputs and outputs, for a loadable with the integers of the model."""
 
 
 @dataclass(frozen=True)
