@@ -199,12 +199,18 @@ def _limited(network: Network, program: LoweredProgram) -> dict[str, Document]:
         if surface.precision in LARGEST:
             low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
             ranges[name] = float(low), float(high), surface.scale
-    ends, known = set(network.outputs), dict[int, Ends]()
+    ends = set(network.outputs)
+    # Elements hold no number beyond the range of an input: a scale that follows it has the bounds of that range.
+    known: dict[int, Ends] = {
+        id(tensor.producer): (np.array(ranges[tensor.name][0]), np.array(ranges[tensor.name][1]))
+        for tensor in network.inputs
+        if tensor.name in ranges
+    }
     limited = dict[str, Document]()
     for name in ranges:
         tensor = network.layer(name).output
         takers = [] if tensor in ends else network.consumers(tensor)
-        limits, cut = limited_ends(tensor, takers, ranges, known)
+        limits, cut = limited_ends(tensor, takers, ranges, {} if tensor in network.inputs else known)
         whole = [end for end, channels in limits.items() if channels is None]
         some = {end: channels for end, channels in limits.items() if channels is not None}
         rows = {"limited": whole, "limited_channels": some, "cut": cut}

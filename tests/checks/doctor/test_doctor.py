@@ -439,6 +439,29 @@ def test_the_six_of_a_fused_relu6_in_a_tflite_file_is_no_saturation(kind, tmp_pa
     assert _findings(compiled, samples, tmp_path, known=False) & RANGE_RULES
 
 
+def test_black_is_no_saturation_of_rescaled_pixels(tmp_path):
+    """Rescaling(1 / 127.5, -1) of Keras: 0 becomes -1, half a unit below the range, and no element is lower."""
+    pytest.importorskip("onnxruntime")
+    writer = FlatWriter()
+    x = writer.tensor((1, 16, 16, 3), scale=1.0, zero=-128, name="x")
+    product = writer.tensor((1, 16, 16, 3), scale=2 / 255, zero=-128, name="product")
+    scaled = writer.tensor((1, 16, 16, 3), scale=2 / 255, zero=-1, name="scaled")
+    y = writer.tensor((1, 14, 14, 4), scale=0.5, name="y")
+    rng = np.random.default_rng(0)
+    weights = [
+        writer.constant(rng.integers(-127, 128, (4, 3, 3, 3)).astype("i1"), 0.05),
+        writer.constant(np.zeros(4, "i4"), 1e-3),
+    ]
+    writer.operator("MUL", [x, writer.constant(np.array(127, "i1"), 1 / 127.5 / 127)], [product])
+    writer.operator("ADD", [product, writer.constant(np.array(-127, "i1"), 1 / 127)], [scaled])
+    writer.operator("CONV_2D", [scaled, *weights], [y], padding=1, stride_w=1, stride_h=1)
+    compiled = nvdla.compile(writer.model([x], [y]), "nv_small")
+    (row,) = [row for name, row in compiled.parts[0].built.sidecar["tensors"].items() if name == "scaled"]
+    assert "low" in row["limited"]
+    assert "limited" not in compiled.parts[0].built.sidecar["tensors"]["x"]
+    assert not _findings(compiled, np.zeros((1, 16, 16, 3), "f4"), tmp_path) & RANGE_RULES
+
+
 @pytest.mark.parametrize("config", ["nv_small", "nv_full", "nv_large"])
 def test_an_intermediate_result_of_a_concat_is_not_judged(config, tmp_path):
     """Its -128 are the zeros of the ReLUs; nothing states its zero point."""
