@@ -444,7 +444,7 @@ def test_black_is_no_saturation_of_rescaled_pixels(tmp_path):
     pytest.importorskip("onnxruntime")
     writer = FlatWriter()
     x = writer.tensor((1, 16, 16, 3), scale=1.0, zero=-128, name="x")
-    product = writer.tensor((1, 16, 16, 3), scale=2 / 250, zero=-125, name="product")
+    product = writer.tensor((1, 16, 16, 3), scale=3 / 255, zero=-43, name="product")
     scaled = writer.tensor((1, 16, 16, 3), scale=2 / 255, zero=-1, name="scaled")
     y = writer.tensor((1, 14, 14, 4), scale=0.5, name="y")
     rng = np.random.default_rng(0)
