@@ -17,7 +17,7 @@ from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Refined
-from nvdla.compiler.builder.accuracy import SATURATED
+from nvdla.compiler.builder.accuracy import GOOD, SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted, shape_text
@@ -252,7 +252,9 @@ def summary_lines(summary: Document) -> dict[str, str]:
         name, snr = min(summary["transfer_snr"].items(), key=lambda item: item[1])
         lines["expected SNR"] = f"{_db(snr)} at {name}, a transfer to the host, on {_measured(summary)}"
     if summary["unscaled_pixels"]:
-        saturated = max((row["saturated"] for row in summary["worst_layers"]), default=0.0)
+        # A number before a sigmoid may saturate without a loss.
+        poor = (row["saturated"] for row in summary["worst_layers"] if row["alone"] is not None and row["alone"] < GOOD)
+        saturated = max(poor, default=0.0)
         advice = f". {saturated:.0%} of a layer is saturated: give the mean and standard deviation of the training"
         wrong = saturated > _SUSPICIOUS
         lines["pictures"] = f"pixels 0..255 unchanged (no --mean/--std){advice if wrong else ''}"

@@ -172,7 +172,7 @@ class Summary:
             return
         best = [entry[0] for entry in record["top"]]
         label = record.get("label")
-        if isinstance(label, int):
+        if isinstance(label, int) and len(best) > 1:  # one number is no class
             self.top1.add(best[0] == label)
             self.top5.add(label in best)
             self.confusion[label, best[0]] += 1
@@ -184,7 +184,7 @@ class Summary:
     def _add_float(self, record: Record, best: int) -> None:
         reference, same = record["float"], record["float"]["top"] == best
         self.compared += 1
-        if isinstance(record.get("label"), int):
+        if isinstance(record.get("label"), int) and len(record["top"]) > 1:
             self.float_top1.add(reference["top"] == record["label"])
         self.signal += reference["signal"]
         self.noise += reference["noise"]

@@ -230,7 +230,7 @@ class _Worker:
             rest = f" --decoder and --metric judge other outputs ({', '.join(others)})." if others else ""
             raise FormatError(
                 f"sample {name}: label {label}: must not be a class, because output {first} has one number. Give real "
-                f"numbers ({float(label)}) as labels, or a --metric.{rest}"
+                f"numbers ({float(label)}) as labels, or use nvdla evaluate with a --metric.{rest}"
             )
         if count > 1 and not 0 <= label < count:
             raise FormatError(f"sample {name} has the label {label}; output {first} has {count} numbers")

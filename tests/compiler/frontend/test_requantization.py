@@ -46,12 +46,14 @@ class Quantized:
         ]
         return self.node("Conv", [value, self.node("DequantizeLinear", weights, axis=0)])
 
-    def model(self, output):
-        self.nodes.append(helper.make_node("Identity", [output], ["y"], "end"))
+    def model(self, output, *others):
+        names = ["y", *(f"y{number}" for number, _ in enumerate(others))]
+        for name, value in zip(names, (output, *others), strict=True):
+            self.nodes.append(helper.make_node("Identity", [value], [name], f"end of {name}"))
         held = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X)
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "quantized", [x], [y], held)
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+        graph = helper.make_graph(self.nodes, "quantized", [x], ends, held)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         return onnx.shape_inference.infer_shapes(proto)
 
@@ -354,3 +356,19 @@ def test_a_note_states_averages_that_have_the_step_of_their_input(kind):
     assert any("the model states no range: it has the step of" in note for note in notes) == (
         kind == "GlobalAveragePool"
     )
+
+
+def test_a_note_blames_a_concat_for_its_own_parts_alone():
+    """A pool has the scale of its input, whatever else is joined in the network."""
+    net = Quantized()
+    source = net.pair("x", 0.03, I8(0))
+    parts = [net.pair(net.conv(source, seed), scale, I8(0)) for seed, scale in ((0, 0.02), (1, 0.05))]
+    joined = net.pair(net.node("Concat", parts, axis=1), 0.05, I8(0))
+    first = net.pair(net.conv(source, 2), 0.05, I8(0))
+    pooled = net.pair(net.node("GlobalMaxPool", [first]), 0.02, I8(0))
+    compiled = compile_model(net.model(joined, pooled), "nv_small", "int8")
+    reasons = {note.split(":")[0]: note.split("because ")[1] for note in compiled.report["notes"] if "its step" in note}
+    assert sorted(reasons.values()) == [
+        "all parts of a Concat have one scale",
+        "tensors that are pooled or copied have one scale",
+    ]

@@ -368,7 +368,9 @@ def test_a_folder_without_classes_is_for_predictions(capsys, tmp_path, digits):
 
 def test_a_share_of_few_samples_has_a_wide_interval(capsys):
     """All of 7 right are no certainty; the interval is Wilson's, as of scipy.stats.binomtest(7, 7)."""
-    summary = summarize([{"key": str(number), "label": 3, "top": [[3, 1.0]], "metric": 2.5} for number in range(7)])
+    summary = summarize(
+        [{"key": str(number), "label": 3, "top": [[3, 1.0], [1, 0.5]], "metric": 2.5} for number in range(7)]
+    )
     document = summary.document()
     assert document["top1"] == {"value": 1.0, "low": pytest.approx(0.64567, abs=1e-5), "high": 1.0}
     assert document["classes"][0]["recall"] == document["top1"]
@@ -585,3 +587,30 @@ def test_a_package_with_a_host_part_is_evaluated_in_every_worker(tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)["summary"]
     assert (summary["samples"], summary["top1"]["value"]) == (40, 1)
+
+
+def test_one_number_has_no_classes_also_for_a_metric(capsys, tmp_path, monkeypatch):
+    """A detector of persons with one sigmoid: the metric judges it, and no accuracy of its greatest number is told."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(4, 1, 3, 3)).astype("f4"), "v": rng.normal(size=(4, 1)).astype("f4")}
+    nodes = [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "g"), node("Flatten", "g", "f")]
+    nodes += [node("Gemm", "f v", "z"), node("Sigmoid", "z", "y")]
+    data = rng.normal(size=(20, 1, 8, 8)).astype("f4")
+    graph = model(nodes, {"x": (1, 1, 8, 8)}, {"y": (1, 1)}, constants)
+    (tmp_path / "net.onnx").write_bytes(graph.SerializeToString())
+    nvdla.compile(tmp_path / "net.onnx", "nv_small", calibration=data).save(tmp_path / "net.nvdla")
+    np.savez(tmp_path / "data.npz", x=data, y=np.arange(20) % 2)
+    (tmp_path / "person.py").write_text("def right(outputs, label): return float((outputs[0] > 0.5) == bool(label))\n")
+    monkeypatch.chdir(tmp_path)
+    words = (tmp_path / "net.nvdla", tmp_path / "data.npz", "--metric", "person:right", "--against", "net.onnx")
+    summary = evaluated(capsys, *words)
+    assert summary["metric"]["count"] == 20 if "count" in summary["metric"] else summary["metric"]["value"] >= 0
+    assert not {"top1", "top5", "classes", "confusion"} & set(summary) and "top1" not in summary["float"]
+    assert main(["explore", str(tmp_path / "net.nvdla"), "--data", str(tmp_path / "data.npz")]) in (0, 1)
+    assert "nvdla evaluate with a --metric" in capsys.readouterr().err
+    np.savez(tmp_path / "reals.npz", x=data, y=rng.random(20).astype("f4"))
+    assert main(["explore", str(tmp_path / "net.nvdla"), "--data", str(tmp_path / "reals.npz")]) in (0, 1)
+    assert "no accuracy: their labels are no classes" in "".join(capsys.readouterr())

@@ -17,8 +17,8 @@ from nvdla.util.precision import Precision
 
 @operator("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", note="PDP or a convolution with ones")
 def reduce(graph: Graph, node: Node) -> GraphValue:
-    """Over rows and columns in the PDP (sums: a convolution with ones). Over other dimensions by a convolution with
-    ones, after a reordering of the elements if that is possible."""
+    """Over rows and columns in the PDP (sums: a convolution with ones). Over others by a convolution with ones (maxima:
+    the PDP), after a reordering of the elements if that is possible."""
     value, axes = _operands(graph, node)
     if not axes:
         return graph.alias(node, value, value.index)
@@ -91,7 +91,10 @@ def _reduced(graph: Graph, node: Node, value: GraphValue, axes: tuple[int, ...],
     rest = math.prod(value.shape[axis] for axis in kept)
     if kind in ("max", "min"):
         rows, columns = _factors(count)
-        cube = graph.arrange(value, order.transpose(*kept, *axes), (rest, rows, columns))
+        try:
+            cube = graph.arrange(value, order.transpose(*kept, *axes), (rest, rows, columns))
+        except Cut as cut:
+            raise Cut(cut.reason, f"divide it with Split and take the {kind.capitalize()} of the parts") from None
         return graph.result(node, _over_space(graph, name, cube, (rows, columns), kind))
     below = value.shape[kept[-1]] if kept else 1
     shape = (count, rest // below, below)

@@ -549,6 +549,23 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
     return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}
 
 
+def _sharing(network: Network, name: str) -> str:
+    """Return why a tensor has one scale with others."""
+    same, grows = {name}, True
+    layers = [layer for layer in network.layers if layer.kind != "input"]
+    keepers = [layer for layer in layers if layer_type(layer.kind).keeps_scale or layer.kind == "concat"]
+    reached: list[str] = []
+    while grows:
+        near = [layer for layer in keepers if same & {layer.output.name, *(tensor.name for tensor in layer.inputs)}]
+        reached = [layer.kind for layer in near]
+        more = {end.name for layer in near for end in (layer.output, *layer.inputs)}
+        same, grows = same | more, not more <= same
+    ends = [end.name for layer in keepers if layer.kind == "concat" for end in (layer.output, *layer.inputs)]
+    if name in ends:
+        return "all parts of a Concat have one scale"
+    return f"tensors that are {'joined, ' if 'concat' in reached else ''}pooled or copied have one scale"
+
+
 def _of_source(imported: Imported, network: Network, built: Built, name: str) -> list[str]:
     """Return a note on an average that has the step of its input, because the model states no range of it."""
     group = next((group for group in group_layers(network) if group.output.name == name), None)
@@ -567,8 +584,6 @@ def _of_source(imported: Imported, network: Network, built: Built, name: str) ->
 def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
     """Return notes on tensors with other units than the model's, with how much coarser they are, and why."""
     notes, model = [], imported.model
-    joins = any(layer.kind == "concat" for layer in network.layers)
-    shared = "all parts of a Concat have one scale" if joins else "tensors that are pooled or copied have one scale"
     for name, surface in built.program.tensors.items():
         value = imported.tensors.get(name, "")
         held, magnitude = model.ranges.get(value), model.magnitudes.get(value)
@@ -582,7 +597,8 @@ def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
         units = LEVELS if value in model.ranges else 2 * LARGEST
         ratio = surface.scale * units / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=0.005):
-            reason = refusal_of(network, name) if value in model.ranges and not surface.zero else shared
+            alone = value in model.ranges and not surface.zero
+            reason = refusal_of(network, name) if alone else _sharing(network, name)
             notes.append(
                 f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
                 f"{held[1]:.4g}), because {reason}"
