@@ -446,7 +446,7 @@ def _evaluated(network: str, built: _Made, config: str, source: SampleSource, li
         do, tasks = table.open(), list(table.tasks())
         records = [record for at in range(0, len(tasks), table.shard) for record in do(tasks[at : at + table.shard])]
     summary = summarize(records)
-    reason = "their labels are no classes" if summary.squared_error.count else "the data have no labels"
+    reason = "their labels are not classes" if summary.squared_error.count else "the data have no labels"
     problem = summary.problem or (None if summary.top1.count else f"no accuracy: {reason}")
     return summary.top1.document() | ({"problem": problem} if problem else {})
 

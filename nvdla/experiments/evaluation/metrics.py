@@ -172,7 +172,7 @@ class Summary:
             return
         best = [entry[0] for entry in record["top"]]
         label = record.get("label")
-        if isinstance(label, int) and len(best) > 1:  # one number is no class
+        if isinstance(label, int) and len(best) > 1:  # one number has no classes
             self.top1.add(best[0] == label)
             self.top5.add(label in best)
             self.confusion[label, best[0]] += 1

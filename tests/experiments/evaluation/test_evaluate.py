@@ -613,4 +613,4 @@ def test_one_number_has_no_classes_also_for_a_metric(capsys, tmp_path, monkeypat
     assert "nvdla evaluate with a --metric" in capsys.readouterr().err
     np.savez(tmp_path / "reals.npz", x=data, y=rng.random(20).astype("f4"))
     assert main(["explore", str(tmp_path / "net.nvdla"), "--data", str(tmp_path / "reals.npz")]) in (0, 1)
-    assert "no accuracy: their labels are no classes" in "".join(capsys.readouterr())
+    assert "no accuracy: their labels are not classes" in "".join(capsys.readouterr())
