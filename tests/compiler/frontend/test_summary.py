@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime")
 
 import nvdla
 from nvdla.compiler.frontend.compiler import compile as compile_model
+from nvdla.compiler.frontend.summary import summary_lines
 from tests.compiler.frontend.models import model, node
 from tests.support.packages import write_package
 
@@ -219,3 +220,17 @@ def test_a_loadable_with_other_elements_than_the_model_s_output_has_a_note(begin
     compiled = compile_model(proto, "nv_small", calibration=rng.normal(size=(4, 3, 4, 4)).astype("f4"))
     noted = any("output z: the model takes its elements (1x4x4x4)" in note for note in compiled.report["notes"])
     assert compiled.whole and noted == (end - begin < 8)
+
+
+def test_saturation_without_a_loss_asks_for_no_mean():
+    """One number before a sigmoid may be beyond its range where the sigmoid is flat."""
+    data = np.random.default_rng(0).integers(0, 256, (4, 1, 8, 8)).astype("f4")
+    weights = {"w": np.random.default_rng(0).normal(size=(4, 1, 3, 3)).astype("f4")}
+    graph = model([node("Conv", "x w", "y")], {"x": (1, 1, 8, 8)}, {"y": (1, 4, 6, 6)}, weights)
+    summary = dict(nvdla.compile(graph, "nv_small", calibration=data).summary)
+    summary["unscaled_pixels"] = ["x"]
+    row = summary["worst_layers"][0]
+    for snr, is_noted in ((44.0, False), (12.0, True)):
+        summary["worst_layers"] = [{**row, "alone": snr, "saturated": 0.3}]
+        text = summary_lines(summary)["pictures"]
+        assert text.startswith("pixels 0..255 unchanged") and ("30% of a layer is saturated" in text) == is_noted
