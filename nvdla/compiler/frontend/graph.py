@@ -515,7 +515,7 @@ class Graph:
             moves, advice = "a transpose", "reorder the model so that channels stay channels"
             if source.shape[0] == cube[0] and math.prod(source.shape) != math.prod(cube):
                 moves, advice = "rows or columns in unequal steps", "take rows and columns in equal steps"
-            elif source.shape[0] == cube[0] and source.shape != cube:
+            elif source.shape[0] == cube[0] and np.array_equal(positions.ravel(), np.arange(math.prod(source.shape))):
                 moves, advice = "rows of another length", "keep rows and columns, or reshape with the channels last"
             raise Cut(f"it needs {moves} ({shape_text(source.shape)} to {target}), which NVDLA cannot do", advice)
         return tensor

@@ -321,12 +321,13 @@ def other_ends(imported: Imported, part: Part) -> list[str]:
     if len(imported.parts) > 1:
         return []
     notes: dict[str, str] = {}
+    counts = Counter(binding.value for binding in part.inputs)
     for binding in part.inputs:
         cube, shape = part.layers.layer(binding.tensor).output.shape, imported.model.shapes.get(binding.value, ())
         value = ModelValue(binding.value, shape, order_document(binding.index))
         is_same = value.index is None and math.prod(shape) == math.prod(cube)
         if not is_same and value.rearranged(cube) is not None:
-            parts = sum(other.value == binding.value for other in part.inputs)
+            parts = counts[binding.value]
             where = f"{parts} inputs" if parts > 1 else shape_text((1, *cube))
             others = " (evaluate and faults: of a package)" if parts > 1 else ""
             notes[binding.value] = (

@@ -549,30 +549,40 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
     return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}
 
 
-def _sharing(network: Network, name: str) -> str:
-    """Return why a tensor has one scale with others."""
-    same, grows = {name}, True
-    layers = [layer for layer in network.layers if layer.kind != "input"]
-    keepers = [layer for layer in layers if layer_type(layer.kind).keeps_scale or layer.kind == "concat"]
-    reached: list[str] = []
-    while grows:
-        near = [layer for layer in keepers if same & {layer.output.name, *(tensor.name for tensor in layer.inputs)}]
-        reached = [layer.kind for layer in near]
-        more = {end.name for layer in near for end in (layer.output, *layer.inputs)}
-        same, grows = same | more, not more <= same
-    ends = [end.name for layer in keepers if layer.kind == "concat" for end in (layer.output, *layer.inputs)]
-    if name in ends:
-        return "all parts of a Concat have one scale"
-    return f"tensors that are {'joined, ' if 'concat' in reached else ''}pooled or copied have one scale"
+class _Sharing:
+    """Tensors that have one scale with others: those that are joined, pooled or copied."""
+
+    def __init__(self, network: Network) -> None:
+        self._parents: dict[str, str] = {}
+        self._parts: set[str] = set()
+        for layer in network.layers:
+            if layer.kind == "input" or not (layer_type(layer.kind).keeps_scale or layer.kind == "concat"):
+                continue
+            names = [layer.output.name, *(tensor.name for tensor in layer.inputs)]
+            self._parts.update(names if layer.kind == "concat" else ())
+            for name in names[1:]:
+                self._parents[self._root(name)] = self._root(names[0])
+        self._joined = {self._root(name) for name in self._parts}
+
+    def _root(self, name: str) -> str:
+        while (parent := self._parents.get(name, name)) != name:
+            self._parents[name] = self._parents.get(parent, parent)
+            name = parent
+        return name
+
+    def reason(self, name: str) -> str:
+        """Return why a tensor has one scale with others."""
+        if name in self._parts:
+            return "all parts of a Concat have one scale"
+        joined = "joined, " if self._root(name) in self._joined else ""
+        return f"tensors that are {joined}pooled or copied have one scale"
 
 
-def _of_source(imported: Imported, network: Network, built: Built, name: str) -> list[str]:
+def _of_source(group: Group | None, built: Built, name: str) -> list[str]:
     """Return a note on an average that has the step of its input, because the model states no range of it."""
-    group = next((group for group in group_layers(network) if group.output.name == name), None)
-    sources = [] if group is None else [tensor.name for tensor in group.layer.inputs]
-    if group is None or not layer_type(group.layer.kind).stays_within or not imported.model.affine:
+    if group is None or not layer_type(group.layer.kind).stays_within:
         return []
-    same = [source for source in sources if source in built.program.tensors]
+    same = [tensor.name for tensor in group.layer.inputs if tensor.name in built.program.tensors]
     if not same or built.program.tensors[same[0]].scale != built.program.tensors[name].scale:
         return []
     return [
@@ -583,7 +593,8 @@ def _of_source(imported: Imported, network: Network, built: Built, name: str) ->
 
 def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
     """Return notes on tensors with other units than the model's, with how much coarser they are, and why."""
-    notes, model = [], imported.model
+    notes, model, sharing = [], imported.model, _Sharing(network)
+    groups = {group.output.name: group for group in group_layers(network)} if model.affine else {}
     for name, surface in built.program.tensors.items():
         value = imported.tensors.get(name, "")
         held, magnitude = model.ranges.get(value), model.magnitudes.get(value)
@@ -592,13 +603,13 @@ def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
         if imported.precision != Precision.INT8:
             continue
         if held is None:
-            notes += _of_source(imported, network, built, name)
+            notes += _of_source(groups.get(name), built, name)
             continue
         units = LEVELS if value in model.ranges else 2 * LARGEST
         ratio = surface.scale * units / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=0.005):
             alone = value in model.ranges and not surface.zero
-            reason = refusal_of(network, name) if alone else _sharing(network, name)
+            reason = refusal_of(network, name) if alone else sharing.reason(name)
             notes.append(
                 f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
                 f"{held[1]:.4g}), because {reason}"
