@@ -413,6 +413,8 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     for seen in view.observations:
         if seen.key in number and seen.part.size:
             kept = seen.at_limits(names, True)
+            if seen.is_intermediate:  # nothing states its zero point, so its ends may be zeros
+                kept = np.ones_like(kept)
             wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "", kept)
     counted = {
         number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]

@@ -54,10 +54,30 @@ def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[d
     ours, theirs = _written(ours), _written(theirs)
     by_key = {observation.key: observation for observation in theirs}
     if len(ours) == len(theirs) and all(_alike(observation, by_key.get(observation.key)) for observation in ours):
-        return by_key, "position"
+        return _exchanged(ours, by_key), "position"
     if _named(ours) and _named(theirs):
         return _by_layer(ours, theirs), "layer"
     return _by_shape(ours, theirs), "shape"
+
+
+def _exchanged(ours: Sequence[Observation], by_key: Mapping[Key, Observation]) -> dict[Key, Observation]:
+    """Pairs by position, but for branches in another order: a tensor is similar to another of its shape than to that at
+    its position. Those that are left then have no counterpart."""
+    matches, groups = dict(by_key), defaultdict[Hashable, list[Observation]](list)
+    for observation in ours:
+        if _sample(observation.tensor) @ _sample(by_key[observation.key].tensor) < APART:
+            groups[_signature(observation)].append(observation)
+    for members in groups.values():
+        others = [by_key[member.key] for member in members]
+        score = np.array([[_sample(a.tensor) @ _sample(b.tensor) for b in others] for a in members])
+        found = {place: int(row.argmax()) for place, row in enumerate(score) if row.max() >= ALIKE}
+        if not found or len(set(found.values())) < len(found):
+            continue
+        for place, member in enumerate(members):
+            del matches[member.key]
+            if place in found:
+                matches[member.key] = others[found[place]]
+    return matches
 
 
 def _written(observations: Sequence[Observation]) -> list[Observation]:
@@ -210,6 +230,8 @@ def _last_alike(values: Sequence[Hashable], place: int, end: int) -> int:
 
 #: cosine (of two runs: correlation) from which on a tensor is treated as the right one
 NEAR = 0.98
+#: correlations below and from which on tensors at one position, and of branches in another order, are paired otherwise
+APART, ALIKE = 0.5, 0.9
 #: elements that decide about it, where a run is compared
 SAMPLED = 4096
 

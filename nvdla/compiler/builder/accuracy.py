@@ -359,10 +359,8 @@ class _Adviser:
                 fix = f"omit --per-layer (Python: per_channel=True), or use {_EQUALIZATION}"
                 return f"kernels differ much in size: {fix}"
         if sums.peak > _PEAKED * rms:
-            return (
-                "a few values are far larger than the rest: try --method mse or percentile (Python: method=), or "
-                f"{_EQUALIZATION}"
-            )
+            (wider,) = self._wider(group, surface) or ("fp16",)
+            return f"a few values are far larger than the rest: try {wider}"
         tried = [*self._rounding(group), *self._wider(group, surface)]
         return f"try {', or '.join(tried)}" if tried else ""
 

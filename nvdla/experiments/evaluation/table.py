@@ -261,7 +261,8 @@ class _Worker:
         if not self._table.predict_only:
             label = sample.label
             record["label"] = label.ravel().tolist() if isinstance(label, np.ndarray) else label
-            if isinstance(record["label"], list):
+            is_judged = self._metric is not None and np.size(sample.label) != result.size  # by the metric alone
+            if isinstance(record["label"], list) and not is_judged:
                 record["squared_error"] = self._squared_error(sample, result)
         if self._metric is not None:
             record["metric"] = self._measured(self._metric, sample, self._network.real_result(result))

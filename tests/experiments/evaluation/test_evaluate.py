@@ -614,3 +614,14 @@ def test_one_number_has_no_classes_also_for_a_metric(capsys, tmp_path, monkeypat
     np.savez(tmp_path / "reals.npz", x=data, y=rng.random(20).astype("f4"))
     assert main(["explore", str(tmp_path / "net.nvdla"), "--data", str(tmp_path / "reals.npz")]) in (0, 1)
     assert "no accuracy: their labels are not classes" in "".join(capsys.readouterr())
+
+
+def test_a_metric_judges_labels_of_any_size(capsys, tmp_path, monkeypatch, digits):
+    """Masks, or fewer numbers than the output has: the function gets them as they are."""
+    np.savez(tmp_path / "data.npz", images=digits[0][:3], labels=np.ones((3, 2), "f4"))
+    (tmp_path / "own.py").write_text("def size(outputs, label): return float(len(label))\n")
+    monkeypatch.chdir(tmp_path)
+    summary = evaluated(capsys, LENET, tmp_path / "data.npz", "--metric", "own:size")
+    assert summary["metric"]["value"] == 2 and "squared_error" not in summary
+    assert main(["evaluate", LENET, str(tmp_path / "data.npz")]) == 2
+    assert "2 numbers as label, the network returns 10" in capsys.readouterr().err
