@@ -563,19 +563,19 @@ def _mixed(
 
     names = {row.tensor: row.layer.split("+") for row in rows}
 
-    def in_int16(tensors: frozenset[str]) -> Calibrated:
+    def whole(tensors: frozenset[str]) -> frozenset[str]:
         # with the other layers of an operation: a sum in int16 needs its operand in int16, too
-        return calibrated.in_int16(tensors.union(*(names.get(tensor, ()) for tensor in tensors)))
+        return tensors.union(*(names.get(tensor, ()) for tensor in tensors))
 
     def loss(tensors: frozenset[str]) -> float:
-        trial = _build(imported, in_int16(tensors), options, dict(details), measure=False)
+        trial = _build(imported, calibrated.in_int16(whole(tensors)), options, dict(details), measure=False)
         return drop(exact, [trial.run(feed) for feed in feeds])
 
     inputs = {layer.name for net in imported.networks for layer in net.layers if layer.kind == "input"}
     chosen = choose(rows, loss, max_drop, inputs)
     lost = {"drop": loss(chosen), "int8_drop": loss(frozenset()), "samples": len(feeds), "all_samples": len(data)}
-    details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
-    return in_int16(chosen)
+    details["mixed"] = {"max_drop": max_drop, "int16": sorted(whole(chosen)), **lost}
+    return calibrated.in_int16(whole(chosen))
 
 
 def _build(

@@ -564,3 +564,23 @@ def test_intermediate_results_of_one_layer_and_shape_have_no_counterpart():
     assert {key[-1]: other.index for key, other in match.items()} == {5: 5}
     match, _ = align([first, last], [column(2, None), column(4, 1), last])
     assert {key[-1]: other.index for key, other in match.items()} == {0: 2, 5: 5}
+
+
+def test_branches_in_another_order_are_compared_with_each_other(nvdla_command, tmp_path):
+    """The same model, whose two convolutions of one shape come in the other order: no divergence is told."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    constants = {name: rng.normal(size=(8, 8, 3, 3)).astype("f4") / 8 for name in ("a", "b")}
+    first = [node("Conv", "x a", "p", pads=[1] * 4), node("Relu", "p", "q")]
+    second = [node("Conv", "x b", "r", pads=[1] * 4), node("Relu", "r", "s")]
+    joined = [node("Concat", "q s", "c", axis=1), node("GlobalAveragePool", "c", "g"), node("Flatten", "g", "y")]
+    data = rng.normal(size=(8, 8, 6, 6)).astype("f4")
+    np.save(tmp_path / "x.npy", data[:1])
+    for name, branches in (("one", [*first, *second]), ("two", [*second, *first])):
+        graph = model([*branches, *joined], {"x": (1, 8, 6, 6)}, {"y": (1, 16)}, constants)
+        nvdla.compile(graph, "nv_small", calibration=data).save(tmp_path / f"{name}.nvdla")
+    files = [tmp_path / f"{name}.nvdla" for name in ("one", "two")]
+    code, out, _ = nvdla_command("compare", *files, "--input", tmp_path / "x.npy")
+    assert code == 0 and "0 different" in out and "DIFFERENT" not in out
