@@ -412,9 +412,7 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     wrote = {}
     for seen in view.observations:
         if seen.key in number and seen.part.size:
-            kept = seen.at_limits(names, True)
-            if seen.is_intermediate:  # nothing states its zero point, so its ends may be zeros
-                kept = np.ones_like(kept)
+            kept = seen.at_limits(names, True) | seen.is_intermediate  # its zero point is not known
             wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "", kept)
     counted = {
         number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]

@@ -522,6 +522,11 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
             if row:
                 if len(row) < 2:
                     raise FormatError(f"{path}:{number}: a row must be path,label")
+                if any(form.fullmatch(row[0].strip()) for form in (CLASS_NUMBER, REAL_NUMBER)):
+                    raise FormatError(
+                        f"{path}:{number}: a row must be path,label, got the number {row[0].strip()[:20]}. Save "
+                        "samples of numbers as .npz (x: samples, y: labels) or .npy"
+                    )
                 yield number, row[0].strip(), row[1]
     except csv.Error as error:
         raise FormatError(f"{path}:{reader.line_num}: must be CSV: {error}") from None

@@ -14,6 +14,7 @@ import nvdla
 from nvdla.cli.main import main
 from nvdla.compiler.frontend.data import samples
 from nvdla.compiler.frontend.model import read
+from nvdla.errors import FormatError
 from nvdla.tensors.datasets import Arrays, open_source, samples_and_labels
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -155,3 +156,12 @@ def test_a_manifest_of_calibration_data_stays_below_its_root(digits, tmp_path, c
     assert main(words) == 2
     assert f"must be below {folder}" in capsys.readouterr().err
     assert main([*words, "--root", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("text", ["0.5,1.5,2\n0.25,1,3\n", "a,b,label\n-1,2.5,3\n"])
+def test_a_table_of_numbers_is_refused_with_the_way_out(tmp_path, text):
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(
+        FormatError, match=r"a row must be path,label, got the number .*Save samples of numbers as \.npz"
+    ):
+        open_source(str(tmp_path / "data.csv"))

@@ -70,13 +70,13 @@ def _exchanged(ours: Sequence[Observation], by_key: Mapping[Key, Observation]) -
     for members in groups.values():
         others = [by_key[member.key] for member in members]
         score = np.array([[_sample(a.tensor) @ _sample(b.tensor) for b in others] for a in members])
-        found = {place: int(row.argmax()) for place, row in enumerate(score) if row.max() >= ALIKE}
-        if not found or len(set(found.values())) < len(found):
+        partners = {place: int(row.argmax()) for place, row in enumerate(score) if row.max() >= ALIKE}
+        if not partners or len(set(partners.values())) < len(partners):
             continue
         for place, member in enumerate(members):
             del matches[member.key]
-            if place in found:
-                matches[member.key] = others[found[place]]
+            if place in partners:
+                matches[member.key] = others[partners[place]]
     return matches
 
 
