@@ -382,7 +382,7 @@ def arrays_source(name: str, arrays: dict[str, np.ndarray]) -> Arrays:
     if split is None:
         raise FormatError(
             f"{name}: no samples: must hold one array, or samples called one of {', '.join(SAMPLES)} (labels: one of "
-            f"{', '.join(LABELS)}), got {', '.join(arrays) or 'nothing'}. A network has one input here"
+            f"{', '.join(LABELS)}), got {', '.join(arrays) or 'nothing'}. Evaluation needs a network with one input"
         )
     return Arrays(name, *split)
 

@@ -62,21 +62,23 @@ def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[d
 
 def _exchanged(ours: Sequence[Observation], by_key: Mapping[Key, Observation]) -> dict[Key, Observation]:
     """Pairs by position, but for branches in another order: a tensor is similar to another of its shape than to that at
-    its position. Those that are left then have no counterpart."""
-    matches, groups = dict(by_key), defaultdict[Hashable, list[Observation]](list)
+    its position. One whose partner is taken then has no counterpart."""
+    matches, groups = dict(by_key), defaultdict[Hashable, list[tuple[Observation, np.ndarray, np.ndarray]]](list)
     for observation in ours:
-        if _sample(observation.tensor) @ _sample(by_key[observation.key].tensor) < APART:
-            groups[_signature(observation)].append(observation)
+        mine, other = _sample(observation.tensor), _sample(by_key[observation.key].tensor)
+        if mine @ other < APART:
+            groups[_signature(observation)].append((observation, mine, other))
     for members in groups.values():
-        others = [by_key[member.key] for member in members]
-        score = np.array([[_sample(a.tensor) @ _sample(b.tensor) for b in others] for a in members])
+        score = np.stack([mine for _, mine, _ in members]) @ np.stack([other for *_, other in members]).T
         partners = {place: int(row.argmax()) for place, row in enumerate(score) if row.max() >= ALIKE}
-        if not partners or len(set(partners.values())) < len(partners):
+        taken = set(partners.values())
+        if len(taken) < len(partners):
             continue
-        for place, member in enumerate(members):
-            del matches[member.key]
+        for place, (observation, *_) in enumerate(members):
             if place in partners:
-                matches[member.key] = others[partners[place]]
+                matches[observation.key] = by_key[members[partners[place]][0].key]
+            elif place in taken:
+                del matches[observation.key]
     return matches
 
 
