@@ -340,7 +340,7 @@ class InputForm:
 
     @property
     def whole(self) -> ModelValue | None:
-        """The model's input, where the tensor has other elements than its planes. Values are given in its shape then."""
+        """The model's input, where the tensor has other elements than its planes: values have its shape then."""
         return None if self.value is None else self.value.rearranged(self.shape[1:])
 
     def elements(self, value: object) -> np.ndarray | bytes:
