@@ -603,9 +603,11 @@ def test_one_number_has_no_classes_also_for_a_metric(capsys, tmp_path, monkeypat
     (tmp_path / "net.onnx").write_bytes(graph.SerializeToString())
     nvdla.compile(tmp_path / "net.onnx", "nv_small", calibration=data).save(tmp_path / "net.nvdla")
     np.savez(tmp_path / "data.npz", x=data, y=np.arange(20) % 2)
-    (tmp_path / "person.py").write_text("def right(outputs, label): return float((outputs[0] > 0.5) == bool(label))\n")
+    (tmp_path / "p_of_one.py").write_text(
+        "def right(outputs, label): return float((outputs[0] > 0.5) == bool(label))\n"
+    )
     monkeypatch.chdir(tmp_path)
-    words = (tmp_path / "net.nvdla", tmp_path / "data.npz", "--metric", "person:right", "--against", "net.onnx")
+    words = (tmp_path / "net.nvdla", tmp_path / "data.npz", "--metric", "p_of_one:right", "--against", "net.onnx")
     summary = evaluated(capsys, *words)
     assert summary["metric"]["count"] == 20 if "count" in summary["metric"] else summary["metric"]["value"] >= 0
     assert not {"top1", "top5", "classes", "confusion"} & set(summary) and "top1" not in summary["float"]
@@ -619,9 +621,9 @@ def test_one_number_has_no_classes_also_for_a_metric(capsys, tmp_path, monkeypat
 def test_a_metric_judges_labels_of_any_size(capsys, tmp_path, monkeypatch, digits):
     """Masks, or fewer numbers than the output has: the function gets them as they are."""
     np.savez(tmp_path / "data.npz", images=digits[0][:3], labels=np.ones((3, 2), "f4"))
-    (tmp_path / "own.py").write_text("def size(outputs, label): return float(len(label))\n")
+    (tmp_path / "sizes_of_labels.py").write_text("def size(outputs, label): return float(len(label))\n")
     monkeypatch.chdir(tmp_path)
-    summary = evaluated(capsys, LENET, tmp_path / "data.npz", "--metric", "own:size")
+    summary = evaluated(capsys, LENET, tmp_path / "data.npz", "--metric", "sizes_of_labels:size")
     assert summary["metric"]["value"] == 2 and "squared_error" not in summary
     assert main(["evaluate", LENET, str(tmp_path / "data.npz")]) == 2
     assert "2 numbers as label, the network returns 10" in capsys.readouterr().err
