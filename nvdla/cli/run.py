@@ -7,7 +7,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
 from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.images import describe_gray
-from nvdla.tensors.real import Rank, read_labels, top
+from nvdla.tensors.real import Rank, read_labels, tops
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, packed_files, write_file
 
@@ -448,7 +448,7 @@ def _report(
     rows: list[ProfileRow],
     pictures: dict[str, str],
 ) -> None:
-    ranks = {name: _ranks(tensor, args, labels) for name, tensor in tensors.items()}
+    ranks = tops(tensors, args.top, labels)
     document = {
         "loadable": args.loadable,
         "configuration": runtime.config.name,
@@ -534,11 +534,6 @@ def _print_profile(rows: list[ProfileRow]) -> None:
     speed = float(f"{work / seconds / 1e9:.3g}") if work and seconds else None
     table.append({**total, "gmac/s": speed, "share_%": 100.0})
     print_table("profile (+ fused to one job, > one after the other)", table, list(table[0]))
-
-
-def _ranks(images: Iterable[np.ndarray], args: argparse.Namespace, labels: list[str] | None) -> list[list[Rank]]:
-    """The greatest elements of each image; none with --top 0."""
-    return [top(image, args.top, labels) for image in images] if args.top > 0 else []
 
 
 def _print_ranks(images: list[list[Rank]]) -> None:
@@ -654,13 +649,12 @@ def _run_package_report(
     parts: list[Document] = [
         {"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)
     ]
-    ranks = {}
     batches = {shape[0] for shape in package.manifest["inputs"].values() if len(shape) > 1}
     batch = batches.pop() if len(batches) == 1 else 1
     tensors = _joined(runs)
-    for name, array in tensors.items():
-        images = [image for results in runs for image in _images(results[name], batch)]
-        ranks[name] = _ranks(images, args, labels) if array.dtype.kind in "fiu" else []
+    numbers = [name for name, array in tensors.items() if array.dtype.kind in "fiu"]
+    images = {name: [image for results in runs for image in _images(results[name], batch)] for name in numbers}
+    ranks: dict[str, list[list[Rank]]] = {name: [] for name in tensors} | tops(images, args.top, labels)
     pictures, model, config = _pictures_of_package(package, args), package.manifest["model"], package.manifest["config"]
     if args.json:
         for number, watched in _watched_parts(args, package):

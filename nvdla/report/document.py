@@ -39,7 +39,7 @@ from nvdla.program.operation import Key, Operation
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program
 from nvdla.runtime import Runtime
-from nvdla.tensors.real import Rank, Units, by_image, top
+from nvdla.tensors.real import Rank, Units, by_image, tops
 from nvdla.util.escaping import Document
 from nvdla.util.files import in_package
 from nvdla.util.rounding import ceil_div
@@ -350,7 +350,7 @@ class RunView:
 
     inputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     outputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
-    ranks: dict[str, list[Rank]] = field(default_factory=dict)
+    ranks: dict[str, list[list[Rank]]] = field(default_factory=dict)
     observations: list[Observation] = field(default_factory=list, repr=False)
     error: str | None = None
 
@@ -390,7 +390,7 @@ def _view(recording: FirstRun, labels: list[str] | None) -> RunView:
         for tensor, surface in zip(runtime.inputs, recording.surfaces, strict=True)
     }
     outputs = runtime.unpack(recording.outputs)
-    ranks = {title: top(image[0], TOP, labels) for _, title, image in by_image(outputs, MAX_CHANNELS)}
+    ranks = tops({title: image for _, title, image in by_image(outputs, MAX_CHANNELS)}, TOP, labels)
     return RunView(given, outputs, ranks, recording.observations)
 
 
@@ -407,7 +407,7 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
         inputs.append([title, place])
     outputs = []
     for name, title, tensor in by_image(view.outputs, MAX_CHANNELS):
-        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[title]]
+        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[title][0]]
         outputs.append([title, pictures.add(tensor, names.units_of_output(name, tensor.dtype), name), rows])
     wrote = {}
     for seen in view.observations:

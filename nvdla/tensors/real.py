@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -278,6 +278,22 @@ def top(tensor: np.ndarray, count: int, labels: list[str] | None = None) -> list
     flat = np.nan_to_num(tensor.reshape(-1).astype(np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     order = np.argsort(-flat, kind="stable")[: max(count, 0)]
     return [Rank(int(i), float(flat[i]), labels[i] if labels and i < len(labels) else None) for i in order]
+
+
+def tops(
+    outputs: Mapping[str, Sequence[np.ndarray] | np.ndarray], count: int, labels: list[str] | None = None
+) -> dict[str, list[list[Rank]]]:
+    """The ``count`` greatest values of each image of each output.
+
+    Where outputs have as many numbers as there are labels, the labels name those of these outputs alone.
+    """
+    sizes = {name: images[0].size for name, images in outputs.items() if count > 0 and len(images)}
+    exact = {name for name, size in sizes.items() if labels and size == len(labels)} or set(sizes)
+    names = {name: labels if name in exact else None for name in outputs}
+    return {
+        name: [top(image, count, names[name]) for image in (images if name in sizes else ())]
+        for name, images in outputs.items()
+    }
 
 
 def read_labels(path: str | os.PathLike[str]) -> list[str]:

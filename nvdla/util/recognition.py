@@ -105,7 +105,8 @@ KINDS = {
     "csb": FileKind("a log of register accesses", "Run 'nvdla csb {file}'."),
     "npz": FileKind(
         "a NumPy archive (.npz)",
-        "Save one of its arrays as .npy, or run 'nvdla evaluate NET {file}' or 'nvdla container list {file}'.",
+        "Save one of its arrays as .npy, or run 'nvdla evaluate NET {file}' (samples of a network with one input) or "
+        "'nvdla container list {file}'.",
     ),
     "npy": FileKind("a NumPy array (.npy)", _TENSOR),
     "dimg": FileKind("a tensor of NVIDIA's runtime (.dimg)", _TENSOR),

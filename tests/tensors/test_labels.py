@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import zipfile
 
+import numpy as np
 import pytest
 
 from nvdla.errors import FormatError
 from nvdla.tensors import real
-from nvdla.tensors.real import read_labels
+from nvdla.tensors.real import read_labels, tops
 
 
 def model(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -47,3 +48,15 @@ def test_other_archives_are_one_error(tmp_path, monkeypatch, data, words):
     path.write_bytes(data)
     with pytest.raises(FormatError, match=words):
         read_labels(path)
+
+
+def test_labels_name_the_output_that_has_as_many_numbers_as_there_are_labels():
+    classes, boxes = np.arange(2.0).reshape(1, 2, 1, 1), np.arange(4.0).reshape(1, 4, 1, 1)
+    named = {name: rows[0][0].label for name, rows in tops({"b": boxes, "c": classes}, 1, ["cat", "dog"]).items()}
+    assert named == {"b": None, "c": "dog"}
+
+
+def test_labels_fewer_than_the_numbers_of_every_output_name_the_first_ones():
+    [ranks] = tops({"x": np.arange(4.0).reshape(1, 4, 1, 1)}, 4, ["cat", "dog"])["x"]
+    assert [rank.label for rank in ranks] == [None, None, "dog", "cat"]
+    assert tops({"x": np.zeros((1, 4))}, 0, ["cat"]) == {"x": []}

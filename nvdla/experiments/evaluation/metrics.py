@@ -184,11 +184,13 @@ class Summary:
     def _add_float(self, record: Record, best: int) -> None:
         reference, same = record["float"], record["float"]["top"] == best
         self.compared += 1
-        if isinstance(record.get("label"), int) and len(record["top"]) > 1:
-            self.float_top1.add(reference["top"] == record["label"])
         self.signal += reference["signal"]
         self.noise += reference["noise"]
-        if "squared_error" in record or len(record["top"]) < 2:  # numbers without classes
+        if reference["top"] is None or len(record["top"]) < 2:  # numbers without classes
+            return
+        if isinstance(record.get("label"), int):
+            self.float_top1.add(reference["top"] == record["label"])
+        if "squared_error" in record:
             return
         self.agreement.add(same)
         if not same and len(self.parted) < DAMAGED_SHOWN:

@@ -465,7 +465,7 @@ def test_against_a_tflite_file_whose_output_is_an_image_compares_its_elements_in
     nvdla.compile(tmp_path / "net.tflite", "nv_small").save(tmp_path / f"net.{ending}")
     words = (tmp_path / f"net.{ending}", tmp_path / "data.npz", "--against", tmp_path / "net.tflite", "--workers", 1)
     summary = evaluated(capsys, *words)
-    assert summary["float"]["snr_db"] > 25 and summary["float"]["agreement"]["value"] > 0.8
+    assert summary["float"]["snr_db"] > 25 and summary["float"]["agreement"]["value"] is None  # has no classes
 
 
 def test_against_a_tflite_file_takes_onnxruntime_without_the_interpreter(monkeypatch, tmp_path):
