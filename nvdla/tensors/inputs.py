@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -482,7 +483,28 @@ class InputForm:
         scale = 1.0 if self.scale is None and self.dtype.kind == "f" else self.scale
         if scale is None:
             raise ScaleMissing(self.name, self.dtype, "input", holding_scale(values, self.dtype))
+        check_range(values, scale, self.zero, self.dtype, self.name)
         return to_elements(values, scale, self.dtype, self.zero)
+
+
+def check_range(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
+    """Warn of real numbers far out of the range of an input, such as pixels 0..255 for the range 0..1."""
+    if (ends := _exceeded(values, scale, zero, dtype)) is not None:
+        low, high = ends
+        warnings.warn(  # the same text for all samples: it is printed once
+            f"input {name}: some numbers are far out of its range {low:.3g} to {high:.3g}, to which they are limited. "
+            "Normalize arrays as in training, and calibrate with such arrays.",
+            stacklevel=2,
+        )
+
+
+def _exceeded(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype) -> tuple[float, float] | None:
+    """The range of an input where a number is farther from it than it is wide, else None."""
+    if scale is None or dtype.kind == "f" or not values.size:
+        return None
+    low, high = (float(scale * (end - zero)) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    is_far = float(values.min()) < 2 * low - high or float(values.max()) > 2 * high - low
+    return (low, high) if is_far else None
 
 
 def check_pixels(
@@ -495,16 +517,12 @@ def check_pixels(
     Raises:
         FormatError: A number is farther from the range than the range is wide.
     """
-    if scale is None or dtype.kind == "f" or not values.size:
-        return
-    low, high = (scale * (end - zero) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    least, most = float(values.min()), float(values.max())
-    if least < 2 * low - high or most > 2 * high - low:
-        low, high = samples if len(samples) == 2 else (low, high)
+    if (ends := _exceeded(values, scale, zero, dtype)) is not None:
+        low, high = samples if len(samples) == 2 else ends
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
-            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training, or give them to "
-            "the run (Python: run(..., preprocessing=nvdla.tensors.inputs.Preprocessing(mean, scale)))."
+            f"{values.min():.3g} to {values.max():.3g}. Compile the model with the --mean and --std of its training, or "
+            "give them to the run (Python: run(..., preprocessing=nvdla.tensors.inputs.Preprocessing(mean, scale)))."
         )
 
 

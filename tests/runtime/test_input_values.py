@@ -109,6 +109,12 @@ def test_real_numbers_are_quantized_with_the_scale_of_the_layer_file(runtime):
     assert runtime.surfaces(values) == [runtime.pack(0, elements)]
 
 
+def test_real_numbers_far_out_of_the_range_of_the_input_are_limited_with_a_warning(runtime):
+    numbers = np.full(runtime.inputs[0].shape, 3000, np.float32)
+    with pytest.warns(UserWarning, match=r"input data: some numbers are far out of its range .* Normalize arrays as"):
+        runtime.run(numbers)
+
+
 def test_outputs_come_back_as_real_numbers(runtime):
     elements, real = runtime.run(DIGITS[0])["prob"], runtime.run(DIGITS[0], real=True)["prob"]
     assert real.dtype == np.float32

@@ -55,7 +55,8 @@ def _reason(health: TensorHealth) -> str:
 
 @check(
     "error",
-    "Calibrate again: the scale of this tensor is far too small for its values.",
+    "Check that the input has the numbers of the calibration data. Else calibrate again: the scale of this tensor is "
+    "far too small for its values.",
     of_data=True,
     headline="outputs saturated",
 )

@@ -16,7 +16,8 @@ from nvdla.compiler.builder.compiler import Built
 from nvdla.compiler.builder.context import name_of_copy
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surface
-from nvdla.compiler.builder.layers import Group, NetworkTensor
+from nvdla.compiler.builder.layer_types import Ranges, same_results
+from nvdla.compiler.builder.layers import Group, Layer, NetworkTensor
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
 from nvdla.program.naming import at_limits, limited_of
@@ -193,6 +194,8 @@ def accuracy(
     for name, ranges in (channels or {}).items():
         if name in sums:
             sums[name].channels = ChannelSums(ranges)
+    of_integers = program.ranges()
+    ends = {group.output.name: _Ends.of(network, built, group.output, of_integers) for group in groups}
     runs = iter(chains) if chains is not None else None
     for values in samples:
         elements = built.quantize_inputs({root.name: values[root.name] for root in program.inputs})
@@ -201,8 +204,7 @@ def accuracy(
         for group in groups:
             name = group.output.name
             if name in values:
-                limited = at_limits(limited_of(built.sidecar["tensors"][name]), group.output.shape[0])
-                _add(sums[name], program, group, values, factors.get(name), chain, alone, limited)
+                _add(sums[name], program, group, values, factors.get(name), chain, alone, ends[name])
     convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
     names = {group.output.name: group.name for group in groups}
     adviser = _Adviser(program, convolved, names, calibration or Calibration({}))
@@ -265,6 +267,39 @@ class _Alone:
         return self.memory.load(self.program.tensors[group.output.name])
 
 
+@dataclass(frozen=True)
+class _Ends:
+    """Ends of a tensor's range beyond which numbers lose nothing.
+
+    ``limited``: (2, C), in the layer file. ``takers``: layers that read the tensor, none of an output. ``ranges``: of
+    all integer tensors.
+    """
+
+    name: str
+    limited: np.ndarray
+    takers: list[Layer]
+    ranges: Ranges
+
+    @classmethod
+    def of(cls, network: Network, built: Built, tensor: NetworkTensor, ranges: Ranges) -> _Ends:
+        limited = at_limits(limited_of(built.sidecar["tensors"].get(tensor.name, {})), tensor.shape[0])
+        takers = [] if tensor in network.outputs else network.consumers(tensor)
+        return cls(tensor.name, limited, takers, ranges)
+
+    def limit(self, exact: np.ndarray) -> np.ndarray:
+        """Real numbers (C, H, W); those beyond the range are at its end if the functions after it give the same."""
+        if self.name not in self.ranges:
+            return exact
+        low, high, unit = self.ranges[self.name]
+        within = np.clip(exact, low, high)
+        same = np.where(exact < low, self.limited[0][:, None, None], self.limited[1][:, None, None])
+        if self.takers and np.abs(exact - within).max(initial=0) > unit / 2:
+            after = [same_results(taker, exact[None], within[None], self.ranges)[0] for taker in self.takers]
+            same = same | np.all(after, axis=0)
+        limited: np.ndarray = np.where(same, within, exact)
+        return limited
+
+
 def _add(
     sums: _Sums,
     program: LoweredProgram,
@@ -273,15 +308,11 @@ def _add(
     factors: np.ndarray | None,
     chain: reference.ReferenceMemory,
     alone: _Alone,
-    limited: np.ndarray,
+    ends: _Ends,
 ) -> None:
     surface = program.tensors[group.output.name]
     units = Units(surface.scale, surface.zero, factors)
-    exact = np.asarray(values[group.output.name][0], np.float64)
-    if limited.any():  # nothing is lost there
-        low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
-        lowest, highest = np.where(limited[0], low, -np.inf), np.where(limited[1], high, np.inf)
-        exact = np.clip(exact, lowest[:, None, None], highest[:, None, None])
+    exact = ends.limit(np.asarray(values[group.output.name][0], np.float64))
     real = Units(factors=factors).real(exact)
     together, single = chain.load(surface), alone.run(group, values)
     computed = units.real(together)

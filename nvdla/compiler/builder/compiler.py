@@ -45,7 +45,7 @@ from nvdla.compiler.builder.layers import Ends
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
-from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
+from nvdla.compiler.builder.quantization import Calibration, quantize
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask, Task, of_channels
 from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
@@ -194,11 +194,7 @@ def describe(
 
 def _limited(network: Network, program: LoweredProgram) -> dict[str, Document]:
     """The ends of the ranges of integer tensors at which nothing is lost, in all channels or in some, by name."""
-    ranges = {}
-    for name, surface in program.tensors.items():
-        if surface.precision in LARGEST:
-            low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
-            ranges[name] = float(low), float(high), surface.scale
+    ranges = program.ranges()
     ends = set(network.outputs)
     # Elements hold no number beyond the range of an input: a scale that follows it has the bounds of that range.
     known: dict[int, Ends] = {

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nvdla.compiler.builder.quantization import LARGEST, ends_of
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import PixelFormat
 from nvdla.tensors.real import PixelNumbers, Units
@@ -565,6 +566,15 @@ class LoweredProgram:
     quantized: dict[str, Quantized] = field(default_factory=dict)
     grouped: list[GroupsChoice] = field(default_factory=list)
     images: int = 1
+
+    def ranges(self) -> dict[str, tuple[float, float, float]]:
+        """(lowest, highest) number of each integer tensor, and that of one unit, by name."""
+        ranges = {}
+        for name, surface in self.tensors.items():
+            if surface.precision in LARGEST:
+                low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
+                ranges[name] = float(low), float(high), surface.scale
+        return ranges
 
 
 def reads(operation: Operation) -> list[Surface]:

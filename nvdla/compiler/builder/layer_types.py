@@ -206,12 +206,19 @@ def limited_ends(
 
 def _stays(layer: Layer, numbers: np.ndarray, ranges: Ranges) -> bool:
     """Return whether a function gives the same element, or the next, for all numbers."""
-    if layer.name not in ranges or layer.kind not in ("function", "clip", "relu"):
-        return False
     cubes = np.broadcast_to(numbers[:, None, None, None], (len(numbers), layer.inputs[0].shape[0], 1, 1))
+    return bool(np.all(same_results(layer, cubes, cubes[:1], ranges)))
+
+
+def same_results(layer: Layer, cubes: np.ndarray, others: np.ndarray, ranges: Ranges) -> np.ndarray:
+    """Return where a layer is a function that gives the same element, or the next, for both cubes (N, C, H, W)."""
+    if layer.name not in ranges or layer.kind not in ("function", "clip", "relu"):
+        return np.zeros(cubes.shape, bool)
     with np.errstate(all="ignore"):
-        results = layer_type(layer.kind).form(layer, [cubes])
-    return bool(np.all(np.ptp(results, axis=0) <= ranges[layer.name][2]))
+        results, other_results = (layer_type(layer.kind).form(layer, [cube]) for cube in (cubes, others))
+    # Calibration ends an argument where the rounded result changes last, half a unit before the result itself.
+    same: np.ndarray = np.abs(results - other_results) <= 1.6 * ranges[layer.name][2]
+    return same
 
 
 def _has_bounds(layer: Layer) -> bool:

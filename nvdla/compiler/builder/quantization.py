@@ -123,11 +123,16 @@ def changing(numbers: np.ndarray, elements: np.ndarray) -> tuple[float, float] |
 
 
 def weight_scales(weights: np.ndarray, precision: str, per_channel: bool) -> np.ndarray:
-    """Scale of each kernel, (K,); one number for all unless ``per_channel``. Kernels of zeros get scale 1."""
+    """Scale of each kernel, (K,); one number for all unless ``per_channel``.
+
+    Kernels of zeros, as pruning leaves them, get the largest scale of the others (1 if there are none): the factors of
+    all kernels share a shift, which a larger one would coarsen.
+    """
     magnitudes = np.abs(weights).reshape(weights.shape[0], -1).max(axis=1)
-    if not per_channel:
-        magnitudes = np.full_like(magnitudes, magnitudes.max())
-    return np.where(magnitudes > 0, magnitudes / LARGEST[precision], 1.0)
+    largest = magnitudes.max()
+    if largest == 0:
+        return np.ones_like(magnitudes)
+    return np.where((magnitudes > 0) & per_channel, magnitudes, largest) / LARGEST[precision]
 
 
 def fixed_point(ratio: float, bits: int = 15, most: int = 63) -> tuple[int, int]:

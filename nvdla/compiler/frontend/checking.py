@@ -57,7 +57,11 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 def multiplications(
     op: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Attributes, shapes: Shapes
 ) -> int:
-    """Multiplications of a convolution or matrix product with known shapes; 0 for anything else."""
+    """Multiplications of a convolution, matrix product or recurrent layer of known shapes; 0 for anything else."""
+    if op == "Einsum":
+        return _einsum(inputs, attributes, shapes) * (len(inputs) - 1)
+    if op in _RECURRENT:
+        return _recurrent(inputs, shapes)
     if op not in WEIGHTS or any(name not in shapes for name in (*inputs[:2], *outputs[:1])) or not outputs:
         return 0
     place = WEIGHTS[op]
@@ -82,21 +86,28 @@ def _work(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
     elif node.op_type == "LRN":
         elements *= max(1, int(attributes.get("size", 1)))
     elif node.op_type == "Einsum":
-        elements = max(elements, _einsum(node, attributes, shapes))
-    elif node.op_type in _RECURRENT and len(node.input) > 2 and {node.input[0], node.input[1]} <= set(shapes):
-        turns = math.prod(shapes[node.input[0]][:2])
-        held = [math.prod(shapes[name]) for name in node.input[1:3] if name in shapes]
-        elements = max(elements, turns * sum(held))
+        elements = max(elements, _einsum(node.input, attributes, shapes))
     return max(1, macs, elements)
 
 
-def _einsum(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
+def _recurrent(inputs: Sequence[str], shapes: Shapes) -> int:
+    """Those of the input's and the state's weights, in each step of each sequence."""
+    steps = math.prod(shapes[inputs[0]][:2]) if inputs and inputs[0] in shapes else 0
+    return steps * sum(math.prod(shapes[name]) for name in inputs[1:3] if name in shapes)
+
+
+def _einsum(inputs: Sequence[str], attributes: Attributes, shapes: Shapes) -> int:
     """The product of all its indices."""
-    equation = attributes.get("equation", b"").decode("utf-8", "replace").partition("->")[0]
+    equation = attributes.get("equation", "")
+    equation = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else equation
     sizes: dict[str, int] = {}
-    for term, name in zip(equation.replace(" ", "").split(","), node.input, strict=False):
-        for letter, size in zip(term, shapes.get(name, ()), strict=False):
-            sizes[letter] = max(sizes.get(letter, 1), size)
+    for term, name in zip(equation.partition("->")[0].replace(" ", "").split(","), inputs, strict=False):
+        shape = shapes.get(name, ())
+        first, dots, last = term.partition("...")
+        rest = max(len(shape) - len(first) - len(last), 0)  # axes of the ellipsis, aligned at their end
+        axes = [*first, *((f"{place}" for place in range(-rest, 0)) if dots else ()), *last]
+        for axis, size in zip(axes, shape, strict=False):
+            sizes[axis] = max(sizes.get(axis, 1), size)
     return math.prod(sizes.values())
 
 

@@ -36,6 +36,7 @@ from nvdla.tensors.inputs import (
     Preprocessing,
     by_position,
     check_pixels,
+    check_range,
     holds_pixels,
     in_order,
     is_image,
@@ -496,9 +497,13 @@ def in_shape(array: np.ndarray, shape: Sequence[int], name: str) -> np.ndarray:
 def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarray:
     """Return the real numbers of an array for an input of the model: signed integers are elements of the accelerator
     part that reads it. Raises FormatError if the elements cannot hold one."""
-    for part in (part for part in parts if part.kind == "accelerator" and array.dtype.kind == "i"):
+    for part in (part for part in parts if part.kind == "accelerator" and array.dtype.kind in "if"):
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
             dtype = part.precision_of(tensor).dtype
+            if array.dtype.kind == "f":
+                if tensor not in part.numbers:
+                    check_range(array, part.scales[tensor], part.zero_points.get(tensor, 0), dtype, name)
+                continue
             if dtype.kind == "i" and tensor not in part.numbers:
                 advice = "Give real numbers (float32), or quantize them with the network's input scale"
                 if array.dtype == np.int8 != dtype:

@@ -26,6 +26,7 @@ from nvdla.tensors.inputs import (
     Preprocessing,
     batch_of,
     check_pixels,
+    check_range,
     describe_conversion,
     holds_pixels,
     planes,
@@ -191,6 +192,7 @@ class LoadableNetwork(EvaluatedNetwork):
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
+            check_range(array, self._scale, self._zero, dtype, self._input.name)
             array = self._quantized(_fit(array, shape, array.dtype))
         return _fit(array, shape, dtype)
 

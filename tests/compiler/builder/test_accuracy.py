@@ -49,6 +49,20 @@ def test_a_range_that_is_cut_and_uneven_kernels_are_named_with_what_to_try():
     assert worst(list(rows.values()))[0].tensor == "ip"
 
 
+def test_the_argument_of_a_sigmoid_saturates_without_loss_where_the_score_stays_the_same():
+    """Calibration ends the range of the argument where the score changes last."""
+    rng = np.random.default_rng(0)
+    net = Network()
+    x = net.convolution("c", net.input("in", (3, 16, 16)), 3 * rng.normal(size=(4, 3, 1, 1)))
+    net.output(net.sigmoid("s", x))
+    data = samples(net, rng, 4)
+    calibration = calibrate(net, data).with_magnitudes(c=4.9)
+    exact = [{k: v[:1] for k, v in floating.run(net, data).items()}]
+    rows = {row.tensor: row for row in accuracy(net, build(net, "nv_small", "int8", calibration), exact)}
+    assert np.abs(exact[0]["c"]).max() > 5.5
+    assert rows["c"].saturated < 0.001 and rows["c"].alone > 35 and not rows["c"].advice
+
+
 def test_fp16_is_measured_too():
     rng = np.random.default_rng(3)
     net = _net(rng)

@@ -33,7 +33,7 @@ def test_factors_with_a_common_shift_are_as_fine_as_the_largest_allows(ratios):
 def test_weight_scales_are_of_a_layer_or_of_a_kernel():
     weights = np.array([[1.0, -2.0], [0.0, 0.0], [0.5, 0.25]]).reshape(3, 2, 1, 1)
     np.testing.assert_allclose(weight_scales(weights, "int8", False), [2 / 127] * 3)
-    np.testing.assert_allclose(weight_scales(weights, "int8", True), [2 / 127, 1.0, 0.5 / 127])
+    np.testing.assert_allclose(weight_scales(weights, "int8", True), [2 / 127, 2 / 127, 0.5 / 127])
 
 
 def _net(shape: tuple[int, int, int] = (3, 8, 8)) -> Network:
@@ -158,3 +158,18 @@ def test_weight_scales_a_channel_lower_the_error_of_uneven_kernels():
         for per_channel in (False, True)
     ]
     assert errors[1] <= errors[0]
+
+
+@pytest.mark.parametrize("precision", ["int8", "int16"])
+def test_kernels_of_zeros_cost_the_others_no_accuracy(precision):
+    """Pruning leaves them: their channels are their biases."""
+    rng = np.random.default_rng(11)
+    data, ratios = rng.normal(size=(4, 8, 10, 10)), []
+    for size in (1.0, 0.0):
+        net, weights = Network(), 0.15 * rng.normal(size=(8, 8, 3, 3))
+        weights[[1, 4]] *= size
+        x = net.input("in", (8, 10, 10))
+        net.output(net.add("a", net.convolution("c", x, weights, 0.1 * rng.normal(size=8), padding=1), x))
+        built = build(net, "nv_full", precision, calibrate(net, data))
+        ratios.append(layer_errors(net, built, data)["a"]["snr_db"])
+    assert ratios[1] > ratios[0] - 3

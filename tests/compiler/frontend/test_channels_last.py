@@ -13,7 +13,7 @@ from support.tflite_writer import FlatWriter
 import nvdla
 from nvdla.cli.main import main
 from nvdla.errors import FormatError
-from nvdla.experiments.evaluation.networks import PackageNetwork
+from nvdla.experiments.evaluation.networks import PackageNetwork, open_network
 from nvdla.tensors.inputs import Preprocessing
 
 HEIGHT, WIDTH = 28, 20
@@ -148,6 +148,22 @@ def test_a_picture_far_outside_the_calibrated_range_is_refused(folder, tmp_path,
         status, _, error = nvdla_command(*words)
         assert status != 0
         assert "a picture must have numbers of about" in error
+
+
+@pytest.mark.parametrize("ending", ["nvdla", "nvpkg"])
+def test_real_numbers_far_outside_the_calibrated_range_are_limited_with_a_warning(
+    folder, ending, tmp_path, nvdla_command
+):
+    compiled = nvdla.compile(folder / "last.onnx", calibration=numbers(folder).astype(np.float32))
+    compiled.save(tmp_path / f"net.{ending}")
+    pixels = (127 * numbers(folder)[:2]).astype(np.float32)
+    np.savez(tmp_path / "data.npz", images=pixels, labels=[0, 1])
+    with pytest.warns(UserWarning, match="far out of its range"):
+        open_network(str(tmp_path / f"net.{ending}")).prepare(pixels[0])
+    status, _, error = nvdla_command("evaluate", tmp_path / f"net.{ending}", tmp_path / "data.npz", "--predict-only")
+    assert status == 0 and error.count("far out of its range") == 1
+    with pytest.warns(UserWarning, match="far out of its range"):
+        compiled.run(pixels[:1])
 
 
 @pytest.mark.parametrize("name", ["last", "first"])

@@ -11,6 +11,7 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto
 
 from nvdla.compiler.frontend import compiler
+from nvdla.compiler.frontend.checking import multiplications
 from nvdla.compiler.frontend.isolation import session
 from nvdla.compiler.frontend.package import unpack
 from nvdla.errors import FormatError
@@ -68,3 +69,19 @@ def test_a_picture_for_a_host_part_of_integers_keeps_its_pixels(shape):
     np.testing.assert_array_equal(compiled.run({"x": pixels})["y"], ~pixels)
     with pytest.raises(FormatError, match="input 'x': must be whole numbers of uint8, got real numbers"):
         compiled.run({"x": pixels + 0.5})
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "inputs", "count"),
+    [
+        ("GRU", {"hidden_size": 12}, [(6, 1, 16), (1, 36, 16), (1, 36, 12)], 6 * 36 * 28),
+        ("LSTM", {"direction": "bidirectional"}, [(6, 2, 16), (2, 48, 16), (2, 48, 12)], 2 * 6 * 2 * 48 * 28),
+        ("Einsum", {"equation": "bij,jk->bik"}, [(2, 3, 4), (4, 5)], 2 * 3 * 4 * 5),
+        ("Einsum", {"equation": "...ij, ...jk -> ...ik"}, [(7, 2, 3, 4), (2, 4, 5)], 7 * 2 * 3 * 4 * 5),
+        ("Einsum", {"equation": "ij->ji"}, [(3, 4)], 0),
+        ("Relu", {}, [(3, 4)], 0),
+    ],
+)
+def test_recurrent_layers_and_sums_of_products_count_as_multiplications(op, attributes, inputs, count):
+    shapes = {f"i{place}": shape for place, shape in enumerate(inputs)} | {"y": (1,)}
+    assert multiplications(op, list(shapes)[:-1], ["y"], attributes, shapes) == count
