@@ -58,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decoder", metavar="MODULE:FUNCTION", help=decoder)
     predict = "need no labels: write results to --samples, and compare them with those of --against"
     parser.add_argument("--predict-only", action="store_true", help=predict)
+    parser.add_argument("--judge", metavar="NAME", help="output of the network that labels are of (default: the first)")
     add_strict_option(parser)
     parser.add_argument("--stop-on-error", action="store_true", help="stop at samples that cannot be read")
     add_trusted_option(parser)
@@ -77,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
     source = source_of(args)
     pixels = preprocessing_of(args) or PixelConversion()
     scale = input_scale_of(args)
-    network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)
+    options = pixels, scale, args.strict, args.trusted, args.judge
+    network = open_network(args.network, args.config, 1, *options)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
     table = Evaluation(
         os.path.realpath(args.network),
@@ -94,7 +96,16 @@ def run(args: argparse.Namespace) -> int:
         args.trusted,
         args.stop_on_error,
         args.decoder,
+        args.judge,
     )
+    if len(network.output_names) > 1 and not args.judge and table.decode is None:
+        first, *others = network.output_names
+        advice = f"--judge NAME chooses another output ({', '.join(others)})"
+        classes = len(source.classes or [])
+        if 0 < network.outputs < classes and not args.predict_only:
+            wanted = f"must have a number for each of {classes} classes, got {counted(network.outputs, 'number')}"
+            raise FormatError(f"{args.data}: output {first}: {wanted}. {advice}.")
+        say(f"nvdla evaluate: judges output {first}; {advice}", sys.stderr)
     count = len(source)
     if 0 < count < sys.maxsize:
         check_first_sample(network, source, args)

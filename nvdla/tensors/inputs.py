@@ -521,8 +521,9 @@ def check_pixels(
         low, high = samples if len(samples) == 2 else ends
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
-            f"{values.min():.3g} to {values.max():.3g}. Compile the model with the --mean and --std of its training, or "
-            "give them to the run (Python: run(..., preprocessing=nvdla.tensors.inputs.Preprocessing(mean, scale)))."
+            f"{values.min():.3g} to {values.max():.3g}. Compile the model with the --mean and --std of its training, "
+            "or give them to the run (Python: run(..., "
+            "preprocessing=nvdla.tensors.inputs.Preprocessing(mean, scale)))."
         )
 
 

@@ -50,7 +50,7 @@ class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``batch``: images of a run, of which a sample is one; ``outputs``: how
     many numbers a result has; ``crop``: pixels per side that are kept of pictures, 0 for all; ``cube_shape``:
     (C, H, W) of the input; ``assumed``: the conversion of pictures that nothing states; ``output_names``: of all
-    outputs, that of the result first."""
+    outputs; ``judged``: the position of the result among them."""
 
     shape: tuple[int, ...]
     batch: int = 1
@@ -58,6 +58,7 @@ class EvaluatedNetwork(ABC):
     crop: int = 0
     cube_shape: tuple[int, ...]
     output_names: Sequence[str]
+    judged: int = 0
     assumed: str = ""
 
     @abstractmethod
@@ -112,7 +113,7 @@ class EvaluatedNetwork(ABC):
 
 
 class LoadableNetwork(EvaluatedNetwork):
-    """A loadable with one input; the first output is the result.
+    """A loadable with one input; one of its outputs is the result.
 
     uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantized with
     the input's scale (sidecar, or ``scale``).
@@ -126,6 +127,7 @@ class LoadableNetwork(EvaluatedNetwork):
         pixels: PixelConversion,
         scale: float | None = None,
         strict: bool = False,
+        judge: str | None = None,
     ) -> None:
         if scale is not None and not 0 < scale < np.inf:
             raise FormatError(f"--input-scale {scale:g}: must be a positive number, got {scale:g}")
@@ -136,16 +138,18 @@ class LoadableNetwork(EvaluatedNetwork):
             parts = len({owners.get(tensor.name, tensor.name) for tensor in self.runtime.inputs}) == 1
             hint = ", which are one of the model. Compile it to a package (-o NAME.nvpkg)" if parts else ""
             raise FormatError(f"{path}: evaluation supports one input, the network has {names}{hint}")
-        self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
+        self._input = self.runtime.inputs[0]
         self.batch, self._shape = self._input.shape[0], (1, *self._input.shape[1:])
         check_batch(path, self.batch, {tensor.name: tensor.shape for tensor in self.runtime.outputs})
-        self.output_names = [tensor.name for tensor in self.runtime.outputs]
         self.shape = self._input.shape[1:]
         known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
         self._scale, self._zero = known.scale(self._input.name), known.zero_point(self._input.name)
         self._units = known.units(self._input.name, self._input.dtype)
-        self._result_units = known.units_of_output(self._output.name, self._output.dtype)
         self._names = known
+        self.output_names = [self._result_value(tensor.name).name for tensor in self.runtime.outputs]
+        self.judged = judged_place(judge, self.output_names, path)
+        self._output = self.runtime.outputs[self.judged]
+        self._result_units = known.units_of_output(self._output.name, self._output.dtype)
         self._value = known.inputs.get(self._input.name)
         together = 1 if self._value is None else batch_of([self._value.shape])
         if together > 1:
@@ -285,8 +289,9 @@ class LoadableNetwork(EvaluatedNetwork):
         return _batched_pack(self._input.layout, samples)
 
     def rows(self, raw: Sequence[Sequence[bytes]]) -> np.ndarray:
-        """The first of the raw outputs of runs: a row of numbers for each image, in the order of the model."""
-        rows = _batched_unpack(self._output.layout, [outputs[0] for outputs in raw]).reshape(len(raw) * self.batch, -1)
+        """The judged one of the raw outputs of runs: a row of numbers for each image, in the order of the model."""
+        rows = _batched_unpack(self._output.layout, [outputs[self.judged] for outputs in raw])
+        rows = rows.reshape(len(raw) * self.batch, -1)
         return rows if self._order is None else rows[:, self._order]
 
     def real(self, sample: np.ndarray, value: object) -> np.ndarray:
@@ -323,7 +328,7 @@ class LoadableNetwork(EvaluatedNetwork):
 
 
 class PackageNetwork(EvaluatedNetwork):
-    """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
+    """A package of ``nvdla compile``: real numbers in and out, one of its outputs is the result."""
 
     def __init__(
         self,
@@ -332,6 +337,7 @@ class PackageNetwork(EvaluatedNetwork):
         trusted: bool = False,
         config: str = "auto",
         pixels: PixelConversion | None = None,
+        judge: str | None = None,
     ) -> None:
         from nvdla.compiler.frontend.package import unpack
 
@@ -344,7 +350,8 @@ class PackageNetwork(EvaluatedNetwork):
         self.shape, self.batch = self._whole[1:], batch_of([self._whole])
         self._single = (1, *self.shape) if self.batch > 1 else self._whole
         self.output_names = package.manifest["outputs"]
-        self._output = self.output_names[0]
+        self.judged = judged_place(judge, self.output_names, path)
+        self._output = self.output_names[self.judged]
         self._preprocessing = package.preprocessing.changed_by(pixels)
         self._is_channels_last = naming.is_channels_last(package.manifest)
         is_cube = len(self._whole) in (3, 4)
@@ -397,6 +404,13 @@ class PackageNetwork(EvaluatedNetwork):
         return sample
 
 
+def judged_place(name: str | None, outputs: Sequence[str], path: str) -> int:
+    """Return the position of the output that is judged. Raises FormatError for a name of none."""
+    if name is not None and name not in outputs:
+        raise FormatError(f"{path}: output to judge: must be one of {', '.join(outputs)}, got {name}")
+    return 0 if name is None else list(outputs).index(name)
+
+
 @by_annotations
 def open_network(
     path: str,
@@ -406,17 +420,19 @@ def open_network(
     scale: float | None = None,
     strict: bool = False,
     trusted: bool = False,
+    judge: str | None = None,
 ) -> EvaluatedNetwork:
     """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. ``trusted``: host parts
-    of a package run in this process, without limits. Raises NvdlaError."""
+    of a package run in this process, without limits. ``judge``: name of the output that is the result (default: the
+    first). Raises NvdlaError."""
     takes = ("loadable", "package", "zip", "cut-zip")
     if (other := wrong_kind(path, path, "a loadable or a package", takes)) is not None:
         raise FormatError(other)
     require_file(path, "network")
     return (
-        PackageNetwork(path, strict, trusted, config, pixels)
+        PackageNetwork(path, strict, trusted, config, pixels, judge)
         if is_zip_file(path)
-        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
+        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict, judge)
     )
 
 

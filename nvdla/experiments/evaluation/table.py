@@ -44,7 +44,7 @@ class Evaluation(Table):
     "map" or "miou"; ``decoder``: ``module:function`` of (all outputs, input shape), whose result the metric takes;
     ``against``: an ONNX or TFLite model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: refuse
     accesses that leave their region of memory; ``trusted``: models run in the process that evaluates, without limits;
-    ``stop_on_error``: a sample that cannot be read ends the run."""
+    ``stop_on_error``: a sample that cannot be read ends the run; ``judge``: the output that labels are of."""
 
     network: str
     source: SampleSource
@@ -60,6 +60,7 @@ class Evaluation(Table):
     trusted: bool = False
     stop_on_error: bool = False
     decoder: str | None = None
+    judge: str | None = None
     _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
     _reference: str | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
@@ -86,6 +87,7 @@ class Evaluation(Table):
             # Its results are others than those of onnxruntime, with which earlier journals of a TFLite file were made.
             **({} if self.reference in (None, ONNXRUNTIME) else {"reference": self.reference}),
             "predict_only": self.predict_only,
+            **({"judge": self.judge} if self.judge else {}),
             "limit": self.limit,
             "shuffle": self.shuffle,
         }
@@ -129,7 +131,8 @@ class Evaluation(Table):
 
     def _opened(self) -> EvaluatedNetwork:
         threads, scale = worker.threads, self.input_scale
-        network = open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+        options = self.pixels, scale, self.strict, self.trusted, self.judge
+        network = open_network(self.network, self.config, threads, *options)
         if network.crop and self.metric in MEASURES and not self.predict_only:
             reason = "boxes and masks are those of whole pictures"
             raise FormatError(f"--metric {self.metric}: --crop: must be 0 ({reason}), got {network.crop}")
@@ -225,15 +228,17 @@ class _Worker:
 
     def _check_class(self, name: str, label: int, count: int) -> None:
         """Check a class against ``count`` numbers of the result, 0 before they are known. Raises FormatError."""
-        first, *others = self._network.output_names
+        outputs, judged = self._network.output_names, self._network.judged
+        first, others = outputs[judged], [name for name in outputs if name != outputs[judged]]
+        rest = f" --judge NAME chooses another output ({', '.join(others)})." if others else ""
         if count == 1 and self._metric is None:
-            rest = f" --decoder and --metric judge other outputs ({', '.join(others)})." if others else ""
             raise FormatError(
                 f"sample {name}: label {label}: must not be a class, because output {first} has one number. Give real "
                 f"numbers ({float(label)}) as labels, or use nvdla evaluate with a --metric.{rest}"
             )
         if count > 1 and not 0 <= label < count:
-            raise FormatError(f"sample {name} has the label {label}; output {first} has {count} numbers")
+            numbers = f"output {first} has {count} numbers"
+            raise FormatError(f"sample {name} has the label {label}; {numbers}{rest.replace(' --', '. --', 1)}")
 
     def _judge_decoded(self, record: Record, sample: Sample, prepared: np.ndarray, outputs: decoders.Outputs) -> None:
         record |= self._decoded(sample, outputs)
@@ -292,7 +297,10 @@ class _Worker:
         """The float model's class, and the energies of its result and of the difference."""
         assert self._float is not None
         outputs = self._float(self._network.real(prepared, sample.value))
-        name, first = next(iter(outputs.items()))
+        judged = self._network.output_names[self._network.judged]
+        name, first = next(
+            ((name, value) for name, value in outputs.items() if name == judged), next(iter(outputs.items()))
+        )
         wanted = np.ravel(first).astype(np.float64)
         if wanted.size != result.size:
             raise FormatError(

@@ -271,9 +271,9 @@ def test_decoders_take_outputs_of_tflite_models_by_name_with_channels_first(chan
 
 @pytest.mark.parametrize("kind", ["loadable", "package"])
 def test_classes_as_labels_of_an_output_with_one_number_are_refused(kind, tmp_path, monkeypatch, capsys) -> None:
-    """The first of two outputs has no classes: an accuracy would be that of label 0."""
+    """The first of two outputs has no classes: an accuracy would be that of label 0. --judge names the other one."""
     onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     helper, rng = onnx.helper, np.random.default_rng(8)
     shapes = {"data": [1, 3, 4, 4], "size": [1, 1, 1, 1], "kind": [1, 4, 1, 1]}
@@ -294,7 +294,17 @@ def test_classes_as_labels_of_an_output_with_one_number_are_refused(kind, tmp_pa
     np.savez("data.npz", images=images, labels=np.arange(8) % 2)
     assert main(["evaluate", "net.out", "data.npz", "--workers", "1"]) == 2
     error = capsys.readouterr().err
-    assert "must not be a class, because output size has one number" in error and "judge other outputs (kind)" in error
+    assert "must not be a class, because output size has one number" in error
+    assert "judges output size; --judge NAME chooses another output (kind)" in error
+    Path("net.onnx").write_bytes(model.SerializeToString())
+    (wanted,) = onnxruntime.InferenceSession("net.onnx").run(["kind"], {"data": images[:1]})[:1]
+    np.savez("data.npz", images=images[:1], labels=[int(np.argmax(wanted))])
+    words = "evaluate", "net.out", "data.npz", "--judge", "kind", "--against", "net.onnx", "--workers", "1", "--json"
+    assert main(list(words)) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert summary["top1"]["value"] == summary["float"]["top1"]["value"] == 1 and summary["float"]["snr_db"] > 25
+    assert main(["evaluate", "net.out", "data.npz", "--judge", "box"]) == 2
+    assert "output to judge: must be one of size, kind, got box" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["loadable", "package"])
