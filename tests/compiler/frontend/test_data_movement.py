@@ -360,3 +360,71 @@ def test_a_map_of_more_elements_than_a_surface_has_channels_is_flattened_on_the_
     assert "shape 27648x1x1 must be (channels, height, width), each 1 to 8192" in reasons["Reshape"]
     exact = run_once(net, "net", {"x": image})[0]
     np.testing.assert_allclose(next(iter(compiled.run(image).values())), exact, atol=0.02)
+
+
+AFTER_PAD = {
+    "result": [],
+    "Relu": [node("Relu", "p", "y")],
+    "Sigmoid": [node("Sigmoid", "p", "y")],
+    "Add": [node("Add", "p a", "y")],
+    "MatMul": [node("MatMul", "p m", "y")],
+    "Transpose, Conv": [node("Transpose", "p", "t", perm=[0, 2, 1]), node("Conv", "t w1", "y")],
+    "Unsqueeze, Transpose, Conv": [
+        node("Unsqueeze", "p one", "u"),
+        node("Transpose", "u", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w2", "y", pads=[0, 1, 0, 0]),
+    ],
+    "Transpose, MaxPool": [
+        node("Transpose", "p", "t", perm=[0, 2, 1]),
+        node("MaxPool", "t", "y", kernel_shape=[3], strides=[1]),
+    ],
+    "Conv": [node("Conv", "p w3", "y")],
+}
+AMOUNTS = {
+    "before": [0, 2, 0, 0, 0, 0],
+    "both": [0, 1, 0, 0, 2, 0],
+    "last": [0, 0, 1, 0, 0, 0],
+    "all": [0, 1, 2, 0, 0, 1],
+}
+
+
+@pytest.mark.parametrize("number", [0.0, 0.5])
+@pytest.mark.parametrize("is_inner", [False, True])
+@pytest.mark.parametrize("amounts", AMOUNTS)
+@pytest.mark.parametrize("after", AFTER_PAD)
+def test_a_border_around_sequences_gives_what_onnxruntime_gives(after, amounts, is_inner, number):
+    """Sequences with channels last (1, steps, channels), as TensorFlow has them: causal convolutions."""
+    rng, pads = np.random.default_rng(5), AMOUNTS[amounts]
+    length, width = 9 + pads[1] + pads[4], 4 + pads[2] + pads[5]
+    nodes = [node("Pad", "v pads number", "p")]
+    if is_inner:
+        nodes = [node("Conv", "x w", "c"), node("Transpose", "c", "v", perm=[0, 2, 1]), *nodes]
+    nodes += AFTER_PAD[after] or [node("Identity", "p", "y")]
+    sizes = {"w": (4, 4, 3), "a": (1, length, width), "m": (width, 3), "w1": (5, width, 3)}
+    sizes |= {"w2": (5, width, 1, 3), "w3": (5, length, 3)}
+    constants = {name: rng.normal(size=size).astype("f4") for name, size in sizes.items()}
+    constants |= {"pads": np.array(pads), "number": np.float32(number), "one": np.array([1])}
+    used = {name for one in nodes for name in one.input}
+    held = {name: array for name, array in constants.items() if name in used}
+    shape = (1, 4, 11) if is_inner else (1, 9, 4)
+    net = model(nodes, {"x" if is_inner else "v": shape}, {"y": None}, held)
+    sample = rng.normal(size=shape).astype("f4")
+    exact = run_once(net, "net", {net.graph.input[0].name: sample})[0]
+    compiled = nvdla.compile(net, "nv_full", "fp16")
+    found = compiled.run(sample)["y"]
+    assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_a_causal_convolution_of_a_sequence_is_one_operation(is_inner, tmp_path):
+    """Its border is that of the convolution, and no element moves."""
+    rng = np.random.default_rng(6)
+    nodes = [node("Pad", "v pads", "p"), node("Transpose", "p", "t", perm=[0, 2, 1]), node("Conv", "t w", "y")]
+    if is_inner:
+        nodes = [node("Transpose", "x", "s", perm=[0, 2, 1]), node("Conv", "s w", "c"),
+                 node("Transpose", "c", "v", perm=[0, 2, 1]), *nodes]  # fmt: skip
+    constants = {"pads": np.array([0, 2, 0, 0, 0, 0]), "w": rng.normal(size=(4, 4, 3)).astype("f4")}
+    net = model(nodes, {"x" if is_inner else "v": (1, 16, 4)}, {"y": None}, constants)
+    nvdla.compile(net, "nv_full", "fp16").save(tmp_path / "net.nvdla")
+    kinds = [operation["type"] for operation in nvdla.load(tmp_path / "net.nvdla").operations]
+    assert kinds == ["CONV", "SDP"] * (2 if is_inner else 1)

@@ -167,6 +167,32 @@ def test_a_convolution_between_space_to_batch_and_back_is_dilated():
     assert (attributes["dilations"], attributes["pads"]) == ([2, 2], [2, 2, 2, 2])
 
 
+@pytest.mark.parametrize("last", ["RESHAPE", "SQUEEZE"])
+def test_a_dilated_convolution_of_a_sequence_has_rows_in_between(last):
+    """Keras' Conv1D with a dilation_rate."""
+    writer = FlatWriter()
+    source = writer.tensor((1, 12, 4), scale=0.1, name="x")
+    weights = writer.constant(np.ones((3, 1, 3, 4), np.int8), 0.5)
+    shapes = (2, 8, 4), (2, 1, 8, 4), (2, 1, 6, 3), (2, 6, 3), (1, 12, 3)
+    parts = [writer.tensor(shape, scale=0.1) for shape in shapes]
+    blocks, ends, axis = (writer.constant(np.array(array, np.int32)) for array in ([2], [[2, 2]], 1))
+    writer.operator("SPACE_TO_BATCH_ND", [source, blocks, ends], parts[:1])
+    writer.operator("EXPAND_DIMS", [parts[0], axis], parts[1:2])
+    writer.operator("CONV_2D", [parts[1], weights], parts[2:3], padding=1, stride_w=1, stride_h=1)
+    shape = [writer.constant(np.array([2, 6, 3], np.int32))] if last == "RESHAPE" else []
+    writer.operator(last, [parts[2], *shape], parts[3:4], **({} if shape else {"squeeze_dims": [1]}))
+    writer.operator("BATCH_TO_SPACE_ND", [parts[3], blocks, writer.constant(np.zeros((1, 2), np.int32))], parts[4:])
+    data = writer.model([source], parts[4:])
+    nodes = [node for node in converted(data).graph.node if node.op_type == "Conv"]
+    attributes = {each.name: list(each.ints) for each in nodes[0].attribute}
+    assert (attributes["dilations"], attributes["pads"]) == ([1, 2], [0, 2, 0, 2])
+    given = np.random.default_rng(0).integers(-8, 9, (1, 12, 4))
+    sums = np.pad(given.sum(axis=2)[0], 2)
+    wanted = 0.05 * (sums[:-4] + sums[2:-2] + sums[4:])
+    got = nvdla.compile(data, "nv_small").run((0.1 * given).astype(np.float32))
+    np.testing.assert_allclose(next(iter(got.values()))[0], np.tile(wanted, (3, 1)).T, atol=0.051)
+
+
 def test_float16_weights_are_constants_of_a_float_model():
     rng = np.random.default_rng(0)
     writer = FlatWriter()

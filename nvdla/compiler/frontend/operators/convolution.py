@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
+from nvdla.compiler.builder.layers import PadSettings
 from nvdla.compiler.builder.lower.convolution import MAX_STRIDE
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, pixels_of
 from nvdla.compiler.frontend.operators.registry import operator
@@ -42,8 +43,25 @@ LOWEST = float(np.finfo(np.float16).min)
 def trimmed(value: GraphValue, lowest: bool = False) -> tuple[GraphValue, tuple[int, int, int, int]]:
     """The value without the zeros that a Pad put around it, and their widths (top, bottom, left, right). ``lowest``:
     numbers instead that never win a maximum."""
-    plain = value.border < LOWEST if lowest else value.border == 0
-    return value.unpadded if value.unpadded is not None and plain else (value, (0, 0, 0, 0))
+    if value.unpadded is not None:
+        return value.unpadded if _is_neutral(value.border, lowest) else (value, (0, 0, 0, 0))
+    layer = None if value.tensor is None else value.tensor.producer
+    if layer is None or layer.kind != "pad" or not _is_neutral(PadSettings.of(layer).value, lowest):
+        return value, (0, 0, 0, 0)
+    assert value.tensor is not None
+    channels, height, width = value.tensor.shape
+    is_planes = value.index is None or np.array_equal(value.index.ravel(), np.arange(value.size))
+    if not is_planes or value.shape != (
+        (1, channels, height, width) if len(value.shape) == 4 else (1, channels, width)
+    ):
+        return value, (0, 0, 0, 0)
+    inner = layer.inputs[0]
+    shape = (1, *inner.shape) if len(value.shape) == 4 else (1, channels, inner.shape[2])
+    return GraphValue(value.name, shape, inner), PadSettings.of(layer).padding
+
+
+def _is_neutral(border: float, lowest: bool) -> bool:
+    return border < LOWEST if lowest else border == 0
 
 
 def window_of(

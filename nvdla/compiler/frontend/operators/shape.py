@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical, pixels_of
 from nvdla.compiler.frontend.operators.registry import operator
 
@@ -236,6 +237,13 @@ def pad(graph: Graph, node: Node) -> GraphValue:
     cut = tuple(slice(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begins, ends, value.shape, strict=True))
     if min(begins + ends) < 0:
         value = GraphValue("", tuple(s.stop - s.start for s in cut), value.tensor, order_of(value)[cut], value.boundary)
+    if (last := _channels_last(graph, value, grown)) is not None and math.isfinite(number):
+        rows, columns = grown[1:3] if rank == 4 else ((0, 0), grown[1])
+        padded = graph.network.pad(graph.label(node), last, (*rows, *columns), number)
+        if number == 0:
+            graph.tie(padded, last)
+        order = np.arange(math.prod(padded.shape)).reshape(padded.shape[0], -1).T
+        return graph.result(node, padded, order.reshape(node.out_shape))
     outer = grown[: rank - 2] if rank >= 4 else grown[: rank - 1]
     inner = ([(0, 0)] if rank == 3 else []) + grown[len(outer) :]
     if rank < 3 or any(b or e for b, e in outer):
@@ -250,6 +258,21 @@ def pad(graph: Graph, node: Node) -> GraphValue:
     result = graph.result(node, padded)
     result.unpadded, result.border = (value, (top, bottom, left, right)), number
     return result
+
+
+def _channels_last(graph: Graph, value: GraphValue, grown: list[tuple[int, int]]) -> NetworkTensor | None:
+    """The value (1, rows, channels) or (1, rows, columns, channels) as a cube, if only rows and columns grow and its
+    channels are the last axis: those of a tensor that has them so, or of an input that is not bound yet."""
+    if len(value.shape) not in (3, 4) or value.shape[0] != 1 or any(grown[0]) or not any(grown[1]) or any(grown[-1]):
+        return None
+    *sizes, channels = value.shape[1:]
+    cube = channels, math.prod(sizes[:-1]), sizes[-1]
+    order = np.arange(value.size).reshape(-1, channels).T
+    if value.tensor is None and graph.values[value.boundary].tensor is None:
+        return graph.arrange(value, order.reshape(cube), cube) if len(sizes) == 1 else None
+    held = order_of(value).reshape(-1, channels).T.ravel()
+    is_planes = value.tensor is not None and value.tensor.shape == cube and np.array_equal(held, np.arange(value.size))
+    return value.tensor if is_planes else None
 
 
 def _pads(node: Node, rank: int) -> tuple[list[int], list[int]]:

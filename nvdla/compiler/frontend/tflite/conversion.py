@@ -140,39 +140,60 @@ def _dilated(c: FlatConverter, operators: list[FlatOperator]) -> list[FlatOperat
     merged: dict[int, FlatOperator] = {}
     gone: set[int] = set()
     for last in operators:
-        middle = makers.get(last.inputs[0]) if last.op == "BATCH_TO_SPACE_ND" and last.inputs else None
-        first = makers.get(middle.inputs[0]) if middle is not None and middle.inputs else None
-        if middle is None or first is None or first.op != "SPACE_TO_BATCH_ND":
-            continue
-        inner = (*first.outputs, *middle.outputs)
-        if all(users.get(number) == 1 and number not in ends for number in inner):
-            dilated = _merged(c, first, middle, last)
-            if dilated is not None:
-                merged[id(middle)] = dilated
-                gone |= {id(first), id(last)}
+        chain = _before(makers, last) if last.op == "BATCH_TO_SPACE_ND" else []
+        inner = [number for operator in chain[:-1] for number in operator.outputs]
+        if chain and all(users.get(number) == 1 and number not in ends for number in inner):
+            dilated = _merged(c, chain)
+            merged |= {id(old): new for old, new in zip(chain[1:-1], dilated, strict=False)}
+            gone |= {id(chain[0]), id(last)} if dilated else set()
     return [merged.get(id(operator), operator) for operator in operators if id(operator) not in gone]
 
 
-def _merged(c: FlatConverter, first: FlatOperator, middle: FlatOperator, last: FlatOperator) -> FlatOperator | None:
-    """One dilated convolution that does what three operators do; None where there is none."""
+def _before(makers: Mapping[int, FlatOperator], last: FlatOperator) -> list[FlatOperator]:
+    """Return SPACE_TO_BATCH_ND and what follows it up to ``last``: a convolution, which between sequences has operators
+    that add and remove its rows around it. Return nothing where other operators are there."""
+    chain = [last]
+    while len(chain) < 5 and chain[0].op != "SPACE_TO_BATCH_ND" and chain[0].inputs and chain[0].inputs[0] in makers:
+        chain.insert(0, makers[chain[0].inputs[0]])
+    begins = chain[0].op == "SPACE_TO_BATCH_ND" and min(len(chain[0].inputs), len(last.inputs)) >= 3
+    around = [operator.op for operator in chain[1:-1]]
+    is_sequence = around[::2] == ["EXPAND_DIMS", "RESHAPE"] or around[::2] == ["EXPAND_DIMS", "SQUEEZE"]
+    return chain if begins and (len(chain) == 3 or is_sequence) else []
+
+
+def _merged(c: FlatConverter, chain: list[FlatOperator]) -> list[FlatOperator]:
+    """One dilated convolution in place of the operators of :func:`_before` but the first and the last, with those that
+    add and remove rows; nothing where there is none."""
+    first, *_, last = chain
+    middle = chain[len(chain) // 2]
     strides = [middle.options.get(key) for key in ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")]
     plain = middle.op in ("CONV_2D", "DEPTHWISE_CONV_2D") and strides == [1, 1, 1, 1]
-    if not plain or middle.options.get("padding") == layers.SAME or min(len(first.inputs), len(last.inputs)) < 3:
-        return None
+    if not plain or middle.options.get("padding") == layers.SAME:
+        return []
     if not all(c.is_constant(number) for operator in (first, last) for number in operator.inputs[1:3]):
-        return None
+        return []
     blocks, others = (c.integers(operator.inputs[1], "block shape") for operator in (first, last))
     pads, crops = (c.integers(operator.inputs[2], "paddings") for operator in (first, last))
-    if blocks != others or len(blocks) != 2 or len(pads) != 4 or len(crops) != 4 or min(blocks) < 1:
-        return None
+    axes = 2 if len(chain) == 3 else 1
+    if blocks != others or [len(blocks), len(pads), len(crops)] != [axes, 2 * axes, 2 * axes] or min(blocks) < 1:
+        return []
     kept = [pad - crop for pad, crop in zip(pads, crops, strict=True)]  # before, after of rows and of columns
     if min(kept) < 0 or min(crops) < 0:
-        return None
+        return []
     if c.tensors[last.outputs[0]].quantization is not None and not _same_scale(c, middle.outputs[0], last.outputs[0]):
-        return None
+        return []
+    blocks, kept = [1] * (2 - axes) + blocks, [0, 0] * (2 - axes) + kept
     options = middle.options | {"dilation_h_factor": blocks[0], "dilation_w_factor": blocks[1]}
     options["pads"] = [kept[0], kept[2], kept[1], kept[3]]
-    return replace(middle, inputs=[first.inputs[0], *middle.inputs[1:]], outputs=last.outputs, options=options)
+    if axes == 2:
+        return [replace(middle, inputs=[first.inputs[0], *middle.inputs[1:]], outputs=last.outputs, options=options)]
+    _, before, _, after, _ = chain
+    cube, sequence = c.tensors[middle.outputs[0]].shape, c.tensors[after.outputs[0]].shape
+    if c.integers(before.inputs[1], "axis") not in ([1], [-3]) or len(cube) != 4 or sequence[1:] != cube[2:]:
+        return []
+    whole = replace(before, inputs=[first.inputs[0], *before.inputs[1:]])
+    rows = replace(after, op="SQUEEZE", inputs=middle.outputs, outputs=last.outputs, options={"squeeze_dims": [1]})
+    return [whole, replace(middle, options=options), rows]
 
 
 def _same_scale(c: FlatConverter, number: int, other: int) -> bool:
