@@ -19,7 +19,7 @@ from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surfa
 from nvdla.compiler.builder.layer_types import Ranges, same_results
 from nvdla.compiler.builder.layers import Group, Layer, NetworkTensor
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
+from nvdla.compiler.builder.quantization import LARGEST, LARGEST_HALF, SMALLEST_HALF, Calibration, ends_of, quantize
 from nvdla.program.naming import at_limits, limited_of
 from nvdla.tensors.real import Units, decibels
 from nvdla.util.precision import Precision
@@ -363,7 +363,7 @@ class _Adviser:
     def advice(self, group: _Unit, surface: Surface, sums: _Sums, saturated: float) -> str:
         """Return the cause of a layer's error and the option that fixes it."""
         if surface.precision not in LARGEST:
-            return "large values cancel out, which fp16 (11 bits) rounds; the host has float32 (Python: keep_on_host)"
+            return f"{_reason_of_halves(group, sums)}; the host has float32 (Python: keep_on_host)"
         if group.layer.kind == "softmax":
             return f"the unit of a softmax is fixed (1/{LARGEST[surface.precision]}); fp16 has smaller ones"
         largest = (LARGEST[surface.precision] - surface.zero) * surface.scale
@@ -408,6 +408,18 @@ class _Adviser:
         layers = " and ".join([*own, *([f"what it reads ({read})"] if read else [])])
         option = "(--precision LAYER=int16,...; Python: precision={LAYER: 'int16'})"
         return [f"int16 for {layers} on nv_full {option}"] if layers else []
+
+
+def _reason_of_halves(group: _Unit, sums: _Sums) -> str:
+    """The most likely cause of an error in fp16."""
+    if sums.peak > LARGEST_HALF:
+        return f"values up to {sums.peak:.3g} exceed {LARGEST_HALF:g}, the largest number of fp16"
+    weights = np.zeros(0) if group.weights is None else np.abs(group.weights[group.weights != 0])
+    if weights.size and np.median(weights) < SMALLEST_HALF:
+        return f"most weights are below {SMALLEST_HALF:.2g}, where fp16 loses bits: scale them up in the model"
+    if sums.peak < SMALLEST_HALF:
+        return f"all values are below {SMALLEST_HALF:.2g}, where fp16 loses bits: scale them up in the model"
+    return "large values cancel out, which fp16 (11 bits) rounds"
 
 
 _EQUALIZATION = "equalization (--weights-effort 1; Python: equalize=True)"

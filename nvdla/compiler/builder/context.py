@@ -101,8 +101,8 @@ def exact_scales(scales: np.ndarray, source: float, destination: float) -> np.nd
 
 
 # Largest bias in units of the accumulator: int16 shifted by 4, which is below the noise of rounded weights. int16 data
-# have 256 times as many units for the same real value.
-_LARGEST_BIAS: dict[str, float] = {Precision.INT8: 32767.0 * 16, Precision.INT16: 32767.0 * 16 * 256}
+# have 256 times as many units for the same real value. 32767 is that of biases that saturate.
+_LARGEST_BIAS: dict[str, float] = {Precision.INT8: 32766.0 * 16, Precision.INT16: 32766.0 * 16 * 256}
 
 
 def name_of_copy(tensor: NetworkTensor, precision: str) -> str:

@@ -14,6 +14,7 @@ from nvdla.util.precision import Precision
 # Largest element: the range is symmetric, -128 and -32768 are left out.
 LARGEST: dict[str, int] = {Precision.INT8: 127, Precision.INT16: 32767}
 LARGEST_HALF = 65504.0
+SMALLEST_HALF = 2.0**-14  # with all its bits
 
 
 @by_annotations

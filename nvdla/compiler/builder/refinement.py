@@ -532,6 +532,10 @@ class Refined:
         return replace(self, calibration=calibration)
 
 
+INT16_HEADROOM = 2.0
+"""One of 15 bits: a single element that saturates in unseen data costs int16 more than the noise of that bit."""
+
+
 @by_annotations
 def refine(
     network: Network,
@@ -574,6 +578,8 @@ def refine(
         raise BuildError(f"network {network.name}: calibration data: must have at least one input, got none")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
     room = statistics.headroom() if recipe.headroom else dict.fromkeys(magnitudes, 1.0)
+    if recipe.headroom and not int8:
+        room = {name: factor * INT16_HEADROOM for name, factor in room.items()}
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}

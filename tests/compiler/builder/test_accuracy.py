@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from support.build_checks import samples
 
+import nvdla
 from nvdla.compiler.builder import Network, build, calibrate, floating, layer_errors
 from nvdla.compiler.builder.accuracy import accuracy, worst
+from nvdla.compiler.builder.ir import Convolve
 
 
 def _net(rng: np.random.Generator, spread: float = 0.0) -> Network:
@@ -61,6 +63,33 @@ def test_the_argument_of_a_sigmoid_saturates_without_loss_where_the_score_stays_
     rows = {row.tensor: row for row in accuracy(net, build(net, "nv_small", "int8", calibration), exact)}
     assert np.abs(exact[0]["c"]).max() > 5.5
     assert rows["c"].saturated < 0.001 and rows["c"].alone > 35 and not rows["c"].advice
+
+
+def test_winograds_method_costs_accuracy_that_is_measured():
+    """Its transforms round; the run on the emulator has the same error."""
+    rng, net = np.random.default_rng(7), Network()
+    x = net.relu("r", net.convolution("c1", net.input("in", (32, 24, 24)), rng.normal(size=(32, 32, 3, 3)), padding=1))
+    net.output(net.convolution("c2", x, rng.normal(size=(16, 32, 1, 1))))
+    data = samples(net, rng, 1)
+    built = build(net, "nv_full", "fp16")
+    assert [step.winograd for step in built.program.operations if isinstance(step, Convolve)] == [True, False]
+    exact = floating.run(net, data)
+    (row,) = [row for row in accuracy(net, built, [exact]) if row.tensor == "c2"]
+    computed = nvdla.Runtime(built.loadable).run(data["in"].astype(np.float16))
+    error = np.ravel(next(iter(computed.values()))).astype(np.float64) - exact["c2"].ravel()
+    assert row.chain == pytest.approx(10 * np.log10(np.sum(exact["c2"] ** 2) / np.sum(error**2)), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "number", "cause"),
+    [(2e-7, 1.0, "most weights are below 6.1e-05"), (1.0, 1e6, "exceed 65504"), (1.0, 1e-7, "all values are below")],
+)
+def test_the_advice_for_fp16_names_numbers_that_it_cannot_hold(weight, number, cause):
+    rng, net = np.random.default_rng(8), Network()
+    net.output(net.convolution("c", net.input("in", (8, 6, 6)), weight * rng.normal(size=(8, 8, 3, 3))))
+    data = {name: number * array for name, array in samples(net, rng, 1).items()}
+    rows = accuracy(net, build(net, "nv_full", "fp16"), [floating.run(net, data)])
+    assert cause in rows[-1].advice
 
 
 def test_fp16_is_measured_too():

@@ -13,7 +13,7 @@ from support.build_checks import build_and_run, samples, signal_to_noise
 from support.random_networks import networks
 
 import nvdla
-from nvdla.compiler.builder import Network, build, calibrate, floating, refinement
+from nvdla.compiler.builder import Network, build, calibrate, floating, layer_errors, refinement
 from nvdla.compiler.builder.calibration import METHODS, Statistics
 from nvdla.compiler.builder.ir import Convolve
 from nvdla.compiler.builder.layer_types import layer_type
@@ -408,3 +408,15 @@ def test_a_channel_that_is_nearly_dead_behind_a_sum_does_not_widen_the_range_of_
     factors = refine(net, _batches(net, samples)).factors["a"]
     peaks = np.abs(floating.run(net, samples)["a"]).max(axis=(0, 2, 3)) / factors
     assert peaks[5] <= 5.5 * np.median(peaks)
+
+
+def test_int16_has_room_for_samples_that_calibration_did_not_see():
+    """A single element that saturates would cost more than the bit of room."""
+    rng = np.random.default_rng(9)
+    net, weights = Network(), rng.normal(size=(24, 16, 3, 3))
+    x = net.relu("r", net.convolution("c1", net.input("in", (16, 12, 12)), weights, padding=1))
+    net.output(net.convolution("c2", x, rng.normal(size=(8, 24, 3, 3)), padding=1))
+    seen, unseen = (rng.normal(size=(count, 16, 12, 12)) for count in (8, 30))
+    refined = refine(net, _batches(net, seen), Recipe(), "int16")
+    built = build(refined.network, "nv_full", "int16", refined.calibration)
+    assert layer_errors(refined.network, built, unseen)["c2"]["snr_db"] > 70

@@ -40,7 +40,8 @@ def test_a_sum_fused_into_its_convolution_equals_the_reference(config, precision
     assert layers(built) == ["a+ra", "b+sum+r"]
     plain = build(net, config, precision, calibrate(net, data), per_channel, level=0)
     assert layers(plain) == ["a+ra", "b", "sum+r"]
-    assert signal_to_noise(net, built, data) >= signal_to_noise(net, plain, data) - 0.1  # one rounding less
+    loss = 4 if precision == "fp16" else 0.1  # one rounding less, but in fp16 those of Winograd's method
+    assert signal_to_noise(net, built, data) >= signal_to_noise(net, plain, data) - loss
 
 
 @pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
