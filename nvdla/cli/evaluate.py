@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import (
     add_image_options,
@@ -29,6 +30,9 @@ from nvdla.cli.campaigns import (
 from nvdla.cli.output import output_file, print_table, say, tell_proof
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
+
+if TYPE_CHECKING:
+    from nvdla.experiments.evaluation import EvaluatedNetwork, SampleSource
 
 HELP = """Measure the accuracy of a network over a data set, bit-exactly, on this machine or a Dask cluster.
 
@@ -98,14 +102,8 @@ def run(args: argparse.Namespace) -> int:
         args.decoder,
         args.judge,
     )
-    if len(network.output_names) > 1 and not args.judge and table.decode is None:
-        first, *others = network.output_names
-        advice = f"--judge NAME chooses another output ({', '.join(others)})"
-        classes = len(source.classes or [])
-        if 0 < network.outputs < classes and not args.predict_only:
-            wanted = f"must have a number for each of {classes} classes, got {counted(network.outputs, 'number')}"
-            raise FormatError(f"{args.data}: output {first}: {wanted}. {advice}.")
-        say(f"nvdla evaluate: judges output {first}; {advice}", sys.stderr)
+    if table.decode is None and not args.judge:
+        _tell_judged(network, source, args)
     count = len(source)
     if 0 < count < sys.maxsize:
         check_first_sample(network, source, args)
@@ -133,6 +131,19 @@ def run(args: argparse.Namespace) -> int:
     if args.limit and (total is None or total < count):
         say(f"nvdla evaluate: evaluated only {counted(args.limit, 'sample')}", sys.stderr)
     return 0
+
+
+def _tell_judged(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
+    """Print which of several outputs is judged. Raises FormatError if it has fewer numbers than there are classes."""
+    if len(network.output_names) < 2:
+        return
+    first, *others = network.output_names
+    advice = f"--judge NAME chooses another output ({', '.join(others)})"
+    classes = len(source.classes or [])
+    if 0 < network.outputs < classes and not args.predict_only:
+        wanted = f"must have a number for each of {classes} classes, got {counted(network.outputs, 'number')}"
+        raise FormatError(f"{args.data}: output {first}: {wanted}. {advice}.")
+    say(f"nvdla evaluate: judges output {first}; {advice}", sys.stderr)
 
 
 def _tell(document: Document, args: argparse.Namespace) -> None:

@@ -136,6 +136,8 @@ GOOD = 30.0
 SATURATED = (
     "all elements are 0 or the largest value; check the numbers of the samples (--mean, --std; Python: preprocessing=)"
 )
+# Methods of calibration that cut off less than _MUCH_SATURATION of the elements.
+_HARDLY_CUT = ("max", "mse")
 _MUCH_SATURATION, _WIDE_KERNELS, _PEAKED = 1e-3, 8.0, 24.0
 
 
@@ -369,10 +371,10 @@ class _Adviser:
         largest = (LARGEST[surface.precision] - surface.zero) * surface.scale
         rms = (sums.square / sums.count) ** 0.5
         if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
-            return (
-                f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max (Python: method='max'), or "
-                "more calibration data"
-            )
+            reason = f"values up to {sums.peak:.3g} saturate at {largest:.3g}"
+            if self.calibration.method in _HARDLY_CUT:
+                return f"{reason}, as rounded inputs make them larger than in the calibration data: see the notes"
+            return f"{reason}: try --method max (Python: method='max'), or more calibration data"
         if largest > 4 * sums.peak:
             if self.calibration.magnitudes.get(group.output.name, 0.0) <= 2 * sums.peak:
                 why = f"use a part of the range {largest:.3g}, which an adjacent tensor needs"

@@ -66,7 +66,7 @@ class Calibration:
     correct the mean error of rounded weights. ``corrections``: what is added to the biases (K,) of layers instead, by
     layer name. ``precisions``: layers of an int8 network that are computed in int16 (nv_full). ``zero_points``: int8
     tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest, highest) number of 256 elements, if
-    all readers of the tensor support zero points.
+    all readers of the tensor support zero points. ``method``: where tensors saturate, empty if it is not known.
     """
 
     magnitudes: Mapping[str, float]
@@ -76,6 +76,7 @@ class Calibration:
     precisions: Mapping[str, str] = field(default_factory=dict)
     zero_points: bool = False
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    method: str = ""
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:

@@ -577,9 +577,8 @@ def refine(
     if not statistics:
         raise BuildError(f"network {network.name}: calibration data: must have at least one input, got none")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
-    room = statistics.headroom() if recipe.headroom else dict.fromkeys(magnitudes, 1.0)
-    if recipe.headroom and not int8:
-        room = {name: factor * INT16_HEADROOM for name, factor in room.items()}
+    spare = 1.0 if int8 else INT16_HEADROOM
+    room = {name: factor * spare if recipe.headroom else 1.0 for name, factor in statistics.headroom().items()}
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
@@ -593,7 +592,7 @@ def refine(
         rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
     means = statistics.means if recipe.bias_correction else {}
-    calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
+    calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges, method=recipe.method)
     if measured is not None and len(measured.samples) >= LEAST_SAMPLES and _is_complete(result, magnitudes):
         calibration = replace(calibration, corrections=corrections(result, calibration, recipe.per_channel, measured))
     return Refined(result, calibration, factors, measured)

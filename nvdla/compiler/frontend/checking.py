@@ -91,9 +91,9 @@ def _work(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
 
 
 def _recurrent(inputs: Sequence[str], shapes: Shapes) -> int:
-    """Those of the input's and the state's weights, in each step of each sequence."""
-    steps = math.prod(shapes[inputs[0]][:2]) if inputs and inputs[0] in shapes else 0
-    return steps * sum(math.prod(shapes[name]) for name in inputs[1:3] if name in shapes)
+    """Those of the input's and the state's weights, for each element of each sequence."""
+    elements = math.prod(shapes[inputs[0]][:2]) if inputs and inputs[0] in shapes else 0
+    return elements * sum(math.prod(shapes[name]) for name in inputs[1:3] if name in shapes)
 
 
 def _einsum(inputs: Sequence[str], attributes: Attributes, shapes: Shapes) -> int:

@@ -35,7 +35,7 @@ from nvdla.compiler.frontend.loading import MAX_MODEL, load_model, parse, refuse
 from nvdla.compiler.frontend.model import Model
 from nvdla.compiler.frontend.quantization.qdq import strip
 from nvdla.compiler.frontend.tflite.reader import read_model
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.loadable import Loadable
 from nvdla.loadable.enums import DataType
 from nvdla.tensors.inputs import check_pixels
@@ -505,8 +505,27 @@ def rounded(parts: Sequence[PackedPart], feeds: Mapping[str, np.ndarray]) -> dic
     return values
 
 
+#: features of sensors that are judged one by one; more are those of a signal or a picture
+FEATURES = 128
 #: signal to noise in dB below which the rounding of an input has a note: a well used int8 range has about 40
 ROUGH = 25.0
+
+
+def _lost_features(exact: np.ndarray, rounded_values: np.ndarray) -> str:
+    """The features of vectors and sequences (samples, 1, ...) that vary less than rounding changes them; empty for
+    none."""
+    from nvdla.compiler.builder.accuracy import numbers
+
+    if exact.ndim not in (3, 4):
+        return ""
+    axis = 2 if exact.ndim == 3 or exact.shape[2] <= exact.shape[3] else 3
+    if exact.shape[axis] > FEATURES:
+        return ""
+    features, errors = (np.moveaxis(array.astype(np.float64), axis, 0) for array in (exact, rounded_values - exact))
+    spread = np.var(features.reshape(len(features), -1), axis=1)
+    noise = np.mean(np.square(errors.reshape(len(errors), -1)), axis=1)
+    lost = np.flatnonzero((spread > 0) & (4 * noise > spread))
+    return f"{len(lost)} of {counted(len(features), 'feature')} ({numbers(lost.tolist())})" if len(lost) else ""
 
 
 class PartChain:
@@ -541,12 +560,16 @@ class PartChain:
             signal = sum(float(np.sum(np.square(exact, dtype=np.float64))) for exact, _ in pairs)
             noise = sum(float(np.sum(np.square(np.subtract(*pair, dtype=np.float64)))) for pair in pairs)
             snr = decibels(signal, noise) if signal else math.inf
-            if snr < ROUGH:
-                rms = math.sqrt(signal / sum(exact.size for exact, _ in pairs))
-                advice = (
-                    "Look for samples with far larger numbers, or try --method percentile (Python: method=), or int16 "
-                    f"for the input on nv_full (--precision {name}=int16; Python: precision={{{name!r}: 'int16'}})"
+            wider = "int16 where it is needed on nv_full (--precision auto; Python: precision='auto')"
+            if name not in pixels and (lost := _lost_features(*map(np.stack, zip(*pairs, strict=True)))):
+                notes.append(
+                    f"input {name}: rounding its numbers loses {lost}, which vary by less than two units on the "
+                    f"calibration data. Normalize arrays before the model, and calibrate with these, or try {wider}"
                 )
+            elif snr < ROUGH:
+                rms = math.sqrt(signal / sum(exact.size for exact, _ in pairs))
+                method = "--method percentile (Python: method=)"
+                advice = f"Look for samples with far larger numbers, or try {method}, or {wider}"
                 if name in pixels:
                     advice = (
                         "Its elements are pixels: give the --mean and --std of the training, which say what they stand "

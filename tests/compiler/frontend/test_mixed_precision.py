@@ -89,7 +89,7 @@ def test_advice_does_not_repeat_what_was_done_nor_offer_fp16_a_range(far):
     assert any(row["advice"].startswith("try int16 for this layer and what it reads (c2)") for row in done)
     halves = compile_model(_sum(), "nv_full", "fp16", far[8:] * 100).report["accuracy"]
     assert [row["layer"] for row in halves if row["advice"]] == ["c2+s+r2"]
-    assert all(row["advice"].startswith("large values cancel out") for row in halves if row["advice"])
+    assert all("exceed 65504, the largest number of fp16" in row["advice"] for row in halves if row["advice"])
 
 
 @pytest.mark.parametrize("name", ["b2.conv+b2.add", "b2.conv+add"])
@@ -304,3 +304,22 @@ def test_a_softmax_has_no_int16_and_no_advice_for_it():
     assert row["alone"] < 30 and row["advice"] == "the unit of a softmax is fixed (1/127); fp16 has smaller ones"
     with pytest.raises(BuildError, match=r"precision of layer p: must be int8 \(the CPU has no int16 softmax\)"):
         compile_model(proto, "nv_full", calibration=data, precision={"p": "int16"})
+
+
+def test_features_that_rounding_removes_are_named_with_what_helps():
+    """Three sensors in one vector, normalized by the network: one unit is that of the largest."""
+    rng = np.random.default_rng(0)
+    sensors = rng.normal([2.4, 700, 0.4], [0.3, 300, 0.1], (100, 1, 3)).astype("f4")
+    constants = {"mean": np.float32([2.4, 700, 0.4]), "std": np.float32([0.3, 300, 0.1]),
+                 "w": rng.normal(size=(3, 8)).astype("f4")}  # fmt: skip
+    nodes = [node("Sub", "x mean", "s"), node("Div", "s std", "n"), node("MatMul", "n w", "y")]
+    compiled = compile_model(model(nodes, {"x": (1, 3)}, {"y": (1, 8)}, constants), calibration=sensors)
+    (note,) = [note for note in compiled.report["notes"] if "features" in note]
+    assert note.startswith("input x: rounding its numbers loses 2 of 3 features (0, 2)") and "--precision auto" in note
+    advice = [row["advice"] for row in compiled.report["accuracy"] if "saturate" in row["advice"]]
+    assert advice and all("see the notes" in words and "--method" not in words for words in advice)
+    plain = compile_model(
+        model([node("MatMul", "x w", "y")], {"x": (1, 3)}, {"y": (1, 8)}, {"w": constants["w"]}),
+        calibration=rng.normal(size=(100, 1, 3)).astype("f4"),
+    )
+    assert not any("features" in note for note in plain.report["notes"])
