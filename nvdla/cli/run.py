@@ -171,7 +171,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a log of all register writes, for 'nvdla csb'",
     )
-    result.add_argument("--stats", action="store_true", help="print counters per operation: saturation, NaN, LUT hits")
+    stats = "print the hardware's counters per operation: saturation (for that of int8, see doctor), NaN, LUT hits"
+    result.add_argument("--stats", action="store_true", help=stats)
     result.add_argument(
         "--profile",
         type=int,
