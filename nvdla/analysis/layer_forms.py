@@ -460,7 +460,8 @@ def evaluation_lines(row: Row) -> Iterator[str]:
         f"{terms['until_first_mac']:,} cycles from the enabling to the first multiplication, {terms['multiplying']:,} "
         f"to the last ({array}), {terms['after_last_mac']:,} to the interrupt{parts}"
     )
-    if row["why_no_parts"] and len(row["operations"]) == 1 and not row.get("by_the_builder"):
+    by_the_builder = (row.get("by_the_builder") or {}).get("forms", ())
+    if row["why_no_parts"] and not any("parts of rows" in form["form"] for form in by_the_builder):
         yield f"row splits were not evaluated: {row['why_no_parts']}"
     if not row["changes"]:
         yield "what would help, by the model: no tested change saves 1%"
