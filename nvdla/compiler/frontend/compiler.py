@@ -159,22 +159,22 @@ class Compiled(LoadableHolder):
     def export_qdq(self, path: str | os.PathLike[str]) -> None:
         """Write the quantized network as ONNX in QDQ form, which onnxruntime runs (docs/quantization.md).
 
-        Inputs and outputs are cubes (1, C, H, W) of real numbers.
-
         Args:
             path: The ONNX file, of a network for one image.
 
         Raises:
             BuildError: A part runs on the host, or the precision is not int8.
         """
-        from nvdla.compiler.frontend.quantization.export import qdq_model
+        from nvdla.compiler.frontend.quantization.export import qdq_model, with_ends_of_model
         from nvdla.util.files import write_file
 
         if not self.whole:
             raise BuildError(f"{self.imported.model.file}: model: must have no host nodes (--check) for QDQ export")
-        refined, built = self.parts[0].refined, self.parts[0].made
-        assert refined is not None, "what is built was refined"
-        write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
+        part, model = self.parts[0], self.imported.model
+        assert part.refined is not None, "what is built was refined"
+        ends = part.inputs, part.outputs, model.shapes, [value.name for value in model.proto.graph.output]
+        exported = with_ends_of_model(qdq_model(part.refined.network, part.made), *ends)
+        write_file(path, exported.SerializeToString(deterministic=True))
 
     def __nvdla_loadable__(self, config: str) -> tuple[Loadable, str]:
         """See :class:`nvdla.loadable.model.LoadableHolder`. Raises FormatError if nodes run on the host."""

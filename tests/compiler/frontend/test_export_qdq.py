@@ -9,15 +9,19 @@ from support.build_checks import samples
 from support.onnx_reference import exact_session
 from support.random_networks import networks
 
+pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+import onnx
 
 import nvdla
 from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating
 from nvdla.compiler.frontend.quantization.export import Exporter, qdq_model
+from tests.compiler.frontend.models import model, node
 
 
-def _run(model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    session = exact_session(model)
+def _run(exported, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    session = exact_session(exported)
     names = [each.name for each in session.get_outputs()]
     feeds = {each.name: inputs[each.name].astype(np.float32) for each in session.get_inputs()}
     return dict(zip(names, session.run(names, feeds), strict=True))
@@ -25,10 +29,10 @@ def _run(model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _differences(net: Network, built: Built, data: dict[str, np.ndarray]) -> np.ndarray:
     """Steps between onnxruntime's elements and the hardware's, over all outputs."""
-    model, found = qdq_model(net, built), []
+    exported, found = qdq_model(net, built), []
     for index in range(len(next(iter(data.values())))):
         one = {name: array[index : index + 1] for name, array in data.items()}
-        reals = _run(model, one)
+        reals = _run(exported, one)
         expected = built.expected(built.quantize_inputs({name: array[0] for name, array in one.items()}))
         for name, elements in expected.items():
             steps = np.round(reals[name] / built.output_scales[name])
@@ -115,3 +119,35 @@ def test_an_exported_table_computes_with_elements_when_it_is_compiled_again():
     again = nvdla.compile(exported, "nv_small")
     one = {name: array[:1].astype(np.float32) for name, array in data.items()}
     assert np.abs(again.run(one)["y"] - _run(exported, one)["y"]).max() <= 0.02
+
+
+@pytest.mark.parametrize("first", ["Resize", "Transpose", "Reshape", "none"])
+def test_the_file_takes_and_gives_what_the_model_does(first, tmp_path):
+    """Elements that the compiler moves are moved in the file; outputs have the order of the model."""
+    rng = np.random.default_rng(0)
+    moves = {
+        "Resize": node("Resize", "x roi scales", "v", mode="nearest"),
+        "Transpose": node("Transpose", "x", "v", perm=[0, 3, 1, 2]),
+        "Reshape": node("Reshape", "x shape", "v"),
+        "none": node("Identity", "x", "v"),
+    }
+    shape = {"Resize": (1, 4, 3, 3), "Transpose": (1, 6, 6, 4), "Reshape": (1, 24, 6), "none": (1, 4, 6, 6)}[first]
+    constants = {"roi": np.zeros(0, "f4"), "scales": np.float32([1, 1, 2, 2]), "shape": np.array([1, 4, 6, 6])}
+    constants = {name: array for name, array in constants.items() if name in moves[first].input}
+    constants |= {name: rng.normal(size=(5, 4, 3, 3)).astype("f4") for name in ("w1", "w2")}
+    nodes = [moves[first], node("Conv", "v w1", "a", pads=[1] * 4), node("Relu", "a", "b"), node("Conv", "v w2", "c")]
+    nodes.append(node("Transpose", "c", "d", perm=[0, 2, 3, 1]))
+    net = model(nodes, {"x": shape}, {"d": (1, 4, 4, 5), "b": (1, 5, 6, 6)}, constants)
+    data = rng.normal(size=(8, *shape[1:])).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", calibration=data)
+    compiled.export_qdq(tmp_path / "qdq.onnx")
+    exported, given = onnx.load(tmp_path / "qdq.onnx"), {"x": data[:1]}
+    found, wanted = _run(exported, given), compiled.run(given)
+    assert list(found) == ["d", "b"]
+    again = nvdla.compile(exported, "nv_small")
+    assert not [row["op"] for row in again.nodes if row["placement"] == "host"]
+    for name, array in found.items():
+        assert array.shape == wanted[name].shape
+        limit = 0.011 * np.abs(array).max()  # a unit
+        assert np.abs(array - wanted[name]).max() < limit
+        assert np.abs(array - again.run(given)[name]).max() < limit

@@ -8,7 +8,7 @@ hardware multiplies by a 16-bit factor where a float has 24 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,9 @@ from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import ModelProto, NodeProto
+
+    from nvdla.compiler.frontend.graph import Binding
 
 
 OPSET, IR_VERSION = 17, 9
@@ -340,3 +342,68 @@ def qdq_model(network: Network, built: Built) -> Any:
         kind = "of mixed precision" if built.program.precision == Precision.INT8 else built.program.precision
         raise BuildError(f"network {network.name} is {kind}; only int8 goes out as QDQ")
     return Exporter(network, built).model()
+
+
+def with_ends_of_model(
+    model: ModelProto,
+    inputs: Sequence[Binding],
+    outputs: Sequence[Binding],
+    shapes: Mapping[str, Sequence[int]],
+    order: Sequence[str],
+) -> ModelProto:
+    """Give an exported network the inputs and outputs of the model that it was compiled from.
+
+    Args:
+        model: What :func:`qdq_model` returns; it is changed.
+        inputs: Which tensors of the network the model's inputs become.
+        outputs: Which tensors the model's outputs are in.
+        shapes: Of the model's inputs, by name.
+        order: The names of the model's outputs.
+
+    Returns:
+        The model, with nodes that move elements where the compiler left them out.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph, first, last = model.graph, [], []
+
+    def moved(source: str, index: np.ndarray | None, shape: Sequence[int], result: str) -> list[NodeProto]:
+        arrays = {"flat": np.array([-1]), "order": index, "shape": np.array(shape)}
+        for name, array in arrays.items():
+            if array is not None:
+                graph.initializer.append(numpy_helper.from_array(array.astype(np.int64).ravel(), f"{result}/{name}"))
+        flat = f"{result}/all" if index is None else f"{result}/taken"
+        nodes = [helper.make_node("Reshape", [source, f"{result}/flat"], [f"{result}/all"])]
+        if index is not None:
+            nodes.append(helper.make_node("Gather", [f"{result}/all", f"{result}/order"], [flat]))
+        return [*nodes, helper.make_node("Reshape", [flat, f"{result}/shape"], [result])]
+
+    values = {entry.name: entry for entry in (*graph.input, *graph.output)}
+    cubes = {entry.name: tuple(dim.dim_value for dim in entry.type.tensor_type.shape.dim) for entry in graph.output}
+    renamed = {}
+    for binding in inputs:
+        if binding.index is None and tuple(shapes[binding.value]) == (1, *binding.shape):
+            continue
+        cube = renamed[binding.tensor] = f"{binding.tensor}/cube"
+        scale = [f"{binding.tensor}/scale", f"{binding.tensor}/zero"]
+        # Quantized before its elements move, so that a compiler of the file knows the scale of the input.
+        first.append(helper.make_node("QuantizeLinear", [binding.value, *scale], [f"{cube}/elements"]))
+        first.append(helper.make_node("DequantizeLinear", [f"{cube}/elements", *scale], [f"{cube}/real"]))
+        first += moved(f"{cube}/real", binding.index, (1, *binding.shape), cube)
+        values[binding.value] = helper.make_tensor_value_info(binding.value, TensorProto.FLOAT, shapes[binding.value])
+    for binding in outputs:
+        same = binding.shape == cubes[binding.tensor] and binding.value == binding.tensor
+        if binding.index is None and same:
+            continue
+        renamed[binding.tensor] = f"{binding.tensor}/cube"
+        last += moved(renamed[binding.tensor], binding.index, binding.shape, binding.value)
+        values[binding.value] = helper.make_tensor_value_info(binding.value, TensorProto.FLOAT, binding.shape)
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    nodes = [*first, *graph.node, *last]
+    del graph.node[:], graph.input[:], graph.output[:]
+    graph.node.extend(nodes)
+    graph.input.extend(values[name] for name in dict.fromkeys(binding.value for binding in inputs))
+    graph.output.extend(values[name] for name in order)
+    return model
