@@ -8,7 +8,7 @@ hardware multiplies by a 16-bit factor where a float has 24 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
     from nvdla.compiler.frontend.graph import Binding
 
@@ -363,40 +363,31 @@ def with_ends_of_model(
     Returns:
         The model, with nodes that move elements where the compiler left them out.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 
-    graph, first, last = model.graph, [], []
-
-    def moved(source: str, index: np.ndarray | None, shape: Sequence[int], result: str) -> list[NodeProto]:
-        arrays = {"flat": np.array([-1]), "order": index, "shape": np.array(shape)}
-        for name, array in arrays.items():
-            if array is not None:
-                graph.initializer.append(numpy_helper.from_array(array.astype(np.int64).ravel(), f"{result}/{name}"))
-        flat = f"{result}/all" if index is None else f"{result}/taken"
-        nodes = [helper.make_node("Reshape", [source, f"{result}/flat"], [f"{result}/all"])]
-        if index is not None:
-            nodes.append(helper.make_node("Gather", [f"{result}/all", f"{result}/order"], [flat]))
-        return [*nodes, helper.make_node("Reshape", [flat, f"{result}/shape"], [result])]
-
+    graph = model.graph
+    first: list[NodeProto] = []
+    last: list[NodeProto] = []
     values = {entry.name: entry for entry in (*graph.input, *graph.output)}
     cubes = {entry.name: tuple(dim.dim_value for dim in entry.type.tensor_type.shape.dim) for entry in graph.output}
     renamed = {}
     for binding in inputs:
-        if binding.index is None and tuple(shapes[binding.value]) == (1, *binding.shape):
+        shape = tuple(shapes[binding.value])
+        if binding.index is None and shape == (1, *binding.shape):
             continue
         cube = renamed[binding.tensor] = f"{binding.tensor}/cube"
         scale = [f"{binding.tensor}/scale", f"{binding.tensor}/zero"]
-        # Quantized before its elements move, so that a compiler of the file knows the scale of the input.
+        # Quantized before its elements move, so that a compiler finds the scale of the input.
         first.append(helper.make_node("QuantizeLinear", [binding.value, *scale], [f"{cube}/elements"]))
         first.append(helper.make_node("DequantizeLinear", [f"{cube}/elements", *scale], [f"{cube}/real"]))
-        first += moved(f"{cube}/real", binding.index, (1, *binding.shape), cube)
-        values[binding.value] = helper.make_tensor_value_info(binding.value, TensorProto.FLOAT, shapes[binding.value])
+        first += _moves(graph, f"{cube}/real", binding.index, (1, *binding.shape), cube)
+        values[binding.value] = helper.make_tensor_value_info(binding.value, TensorProto.FLOAT, shape)
     for binding in outputs:
         same = binding.shape == cubes[binding.tensor] and binding.value == binding.tensor
         if binding.index is None and same:
             continue
-        renamed[binding.tensor] = f"{binding.tensor}/cube"
-        last += moved(renamed[binding.tensor], binding.index, binding.shape, binding.value)
+        cube = renamed[binding.tensor] = f"{binding.tensor}/cube"
+        last += _moves(graph, cube, binding.index, binding.shape, binding.value)
         values[binding.value] = helper.make_tensor_value_info(binding.value, TensorProto.FLOAT, binding.shape)
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
@@ -407,3 +398,21 @@ def with_ends_of_model(
     graph.input.extend(values[name] for name in dict.fromkeys(binding.value for binding in inputs))
     graph.output.extend(values[name] for name in order)
     return model
+
+
+def _moves(
+    graph: GraphProto, source: str, index: np.ndarray | None, shape: Sequence[int], result: str
+) -> Iterator[NodeProto]:
+    """Yield nodes that take elements ``index`` (None: all) of a value in the order of ``shape``."""
+    from onnx import helper, numpy_helper
+
+    arrays = {"flat": np.array([-1]), "order": index, "shape": np.array(shape)}
+    for name, array in arrays.items():
+        if array is not None:
+            graph.initializer.append(numpy_helper.from_array(array.astype(np.int64).ravel(), f"{result}/{name}"))
+    flat = f"{result}/all"
+    yield helper.make_node("Reshape", [source, f"{result}/flat"], [flat])
+    if index is not None:
+        yield helper.make_node("Gather", [flat, f"{result}/order"], [f"{result}/taken"])
+        flat = f"{result}/taken"
+    yield helper.make_node("Reshape", [flat, f"{result}/shape"], [result])
