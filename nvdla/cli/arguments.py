@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,11 @@ def reals(text: str) -> tuple[float, ...]:
     return tuple(map(real(), text.split(",")))
 
 
-def split_name(word: str) -> tuple[str | None, str]:
-    """ "name=file" -> (name, file); a file alone has no name. A path that exists is never split."""
-    name, sign, path = word.partition("=")
+def split_name(word: str, names: Collection[str] = ()) -> tuple[str | None, str]:
+    """ "name=file" -> (name, file); a file alone has no name. A path that exists is never split. Those of ``names`` may
+    have an equals sign."""
+    known = max((name for name in names if word.startswith(f"{name}=")), key=len, default=None)
+    name, sign, path = word.partition("=") if known is None else (known, "=", word[len(known) + 1 :])
     return (name, path) if sign and not Path(word).exists() else (None, word)
 
 
@@ -341,7 +343,7 @@ def surfaces_of_runs(
     names = [tensor.name for tensor in runtime.inputs]
     owners = runtime.names.owners if len(names) > 1 else {}
     whole = list(dict.fromkeys(owners.get(name, name) for name in names))
-    if not {split_name(word)[0] for word in words} <= {None, *whole}:
+    if not {split_name(word, whole)[0] for word in words} <= {None, *whole}:
         whole = names  # those of the loadable, as a package has them for its parts
     runs = [spread(files, names, owners) for files in files_of_runs(words, whole)]
     pixels = preprocessing_of(args)
@@ -430,7 +432,7 @@ def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:
     """Files of each input: by name, or without names in bind order, again and again."""
     files: dict[str, list[str]] = {name: [] for name in names}
     for word in words:
-        name, path = split_name(word)
+        name, path = split_name(word, names)
         if name is None:
             name = min(names, key=lambda key: len(files[key]))
         if name not in files:

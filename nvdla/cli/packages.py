@@ -235,7 +235,7 @@ def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]
 
     files: dict[str, str] = {}
     for word in words:
-        name, path = split_name(word)
+        name, path = split_name(word, names)
         name = next((free for free in names if free not in files), None) if name is None else name
         if name not in names or name in files:
             raise FormatError(f"--{kind} {word}: must be one {kind} each of {', '.join(names) or 'none'}")

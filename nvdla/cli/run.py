@@ -301,7 +301,7 @@ def _named(words: list[str], names: list[str], kind: str) -> dict[str, str]:
     """Files by tensor name: given as NAME=FILE, or in bind order."""
     files: dict[str, str] = {}
     for word in words:
-        name, path = split_name(word)
+        name, path = split_name(word, names)
         if name is None:
             name = next((free for free in names if free not in files), None)
         if name not in names or name in files:

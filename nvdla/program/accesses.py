@@ -148,6 +148,18 @@ class Access:
         limit = align(self.limit, PAGE)
         return tuple((max(low, 0), min(high, limit)) for low, high in pieces if low < limit and high > 0)
 
+    @cached_property
+    def filled(self) -> tuple[tuple[int, int], ...]:
+        """:attr:`pieces` without a surface after the last channel: the SDP reads int16 in pairs, and ignores it."""
+        if self.layout != "feature" or not self.shape or len(self.footprint.loops) < 2 or not min(self.shape):
+            return self.pieces
+        lines, (count, stride), *images = self.footprint.loops
+        needed = ceil_div(self.shape[0] * self.element_bytes * self.shape[2], self.footprint.length)
+        if count != needed + 1:
+            return self.pieces
+        loops = (lines, (needed, stride), *images)
+        return dataclasses.replace(self, footprint=Footprint(self.footprint.length, loops)).pieces
+
     @property
     def is_outside(self) -> bool:
         """Check whether bytes are before the memory or after its last page."""

@@ -133,7 +133,7 @@ class _Tracer:
     def read(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
         values: dict[int, Value] = {}
-        gaps = [gap for start, end in access.pieces for gap in ledger.gaps(start, end)]
+        gaps = [gap for start, end in access.filled for gap in ledger.gaps(start, end)]
         if gaps:
             self._appear(access, gaps)
         for start, end in access.pieces:

@@ -488,12 +488,18 @@ class InputForm:
 
 
 def check_range(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
-    """Warn of real numbers far out of the range of an input, such as pixels 0..255 for the range 0..1."""
+    """Warn of real numbers far out of the range of an input, such as pixels 0..255 for 0..1, or lost in it."""
     if (ends := _exceeded(values, scale, zero, dtype)) is not None:
         low, high = ends
         warnings.warn(  # the same text for all samples: it is printed once
             f"input {name}: some numbers are far out of its range {low:.3g} to {high:.3g}, to which they are limited. "
             "Normalize arrays as in training, and calibrate with such arrays.",
+            stacklevel=2,
+        )
+    elif scale is not None and dtype.kind != "f" and values.any() and np.all(np.abs(values) <= scale):
+        warnings.warn(
+            f"input {name}: all numbers are within one unit ({scale:.3g}) of 0. Normalize arrays as in training, and "
+            "calibrate with such arrays.",
             stacklevel=2,
         )
 

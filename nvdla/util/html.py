@@ -21,7 +21,7 @@ p { margin: .3rem 0 .6rem; color: var(--soft); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; } tr > :first-child { text-align: left; padding-left: 0; }
-th, .text { white-space: normal; overflow-wrap: normal; max-width: 30rem; } th { vertical-align: bottom; }
+th, .text { white-space: normal; overflow-wrap: break-word; max-width: 30rem; } th { vertical-align: bottom; }
 .text { text-align: left; }
 svg { display: block; } svg text { fill: currentColor; font-size: 12px; }
 @media print {

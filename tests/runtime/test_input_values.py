@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +114,16 @@ def test_real_numbers_far_out_of_the_range_of_the_input_are_limited_with_a_warni
     numbers = np.full(runtime.inputs[0].shape, 3000, np.float32)
     with pytest.warns(UserWarning, match=r"input data: some numbers are far out of its range .* Normalize arrays as"):
         runtime.run(numbers)
+
+
+def test_real_numbers_that_are_all_lost_in_the_range_of_the_input_have_a_warning(runtime):
+    numbers = np.random.default_rng(0).uniform(0, 1, runtime.inputs[0].shape).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"input data: all numbers are within one unit \(2.01\) of 0. Normalize"):
+        runtime.run(numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runtime.run(np.zeros_like(numbers))
+        runtime.run(200 * numbers)
 
 
 def test_outputs_come_back_as_real_numbers(runtime):

@@ -246,14 +246,14 @@ class _Written:
 
     def missing(self, reader: Operation, access: Access) -> tuple[int | None, bool]:
         """The first byte of an access that nothing has written, and whether a later operation writes it."""
-        missing = _outside(access.pieces, self._joined.get(access.memory, []))
+        missing = _outside(access.filled, self._joined.get(access.memory, []))
         of_memory = self._pieces[access.memory]
         self._compared += len(of_memory)
         if missing is not None or self._compared > MOST_COMPARED:
             return missing, False
         near = [piece for piece in of_memory if piece[0] < access.stop and piece[1] > access.start]
         early = sorted(piece[:2] for piece in near if piece[2] is None or not self._times.is_later(piece[2], reader))
-        missing = None if len(early) == len(near) else _outside(access.pieces, merged(early))
+        missing = None if len(early) == len(near) else _outside(access.filled, merged(early))
         return missing, True
 
 

@@ -20,6 +20,7 @@ from nvdla.compiler.builder.layer_types import Ranges, same_results
 from nvdla.compiler.builder.layers import Group, Layer, NetworkTensor
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, LARGEST_HALF, SMALLEST_HALF, Calibration, ends_of, quantize
+from nvdla.compiler.builder.refinement import takes_rounding
 from nvdla.program.naming import at_limits, limited_of
 from nvdla.tensors.real import Units, decibels
 from nvdla.util.precision import Precision
@@ -375,7 +376,9 @@ class _Adviser:
             if self.calibration.method in _HARDLY_CUT:
                 return f"{reason}, as rounded inputs make them larger than in the calibration data: see the notes"
             return f"{reason}: try --method max (Python: method='max'), or more calibration data"
-        if largest > 4 * sums.peak:
+        # Rounding to the tensor's own units is most of the error: other weights do not help.
+        is_rounded = surface.scale**2 / 12 * sums.count > sums.alone / 2
+        if largest > (2 if is_rounded else 4) * sums.peak:
             if self.calibration.magnitudes.get(group.output.name, 0.0) <= 2 * sums.peak:
                 why = f"use a part of the range {largest:.3g}, which an adjacent tensor needs"
                 return f"values up to {sums.peak:.3g} {why}"
@@ -394,11 +397,11 @@ class _Adviser:
         if sums.peak > _PEAKED * rms:
             (wider,) = self._wider(group, surface) or ("fp16",)
             return f"a few values are far larger than the rest: try {wider}"
-        tried = [*self._rounding(group), *self._wider(group, surface)]
+        tried = [*([] if is_rounded else self._rounding(group)), *self._wider(group, surface)]
         return f"try {', or '.join(tried)}" if tried else ""
 
     def _rounding(self, group: _Unit) -> list[str]:
-        is_open = group.name in self.convolved and group.layer.name not in self.calibration.weight_scales
+        is_open = takes_rounding(group.layer) and group.layer.name not in self.calibration.weight_scales
         return ["adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True)"] * is_open
 
     def _wider(self, group: _Unit, surface: Surface) -> list[str]:

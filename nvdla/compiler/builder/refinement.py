@@ -14,6 +14,7 @@ Correction", 2019).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -52,14 +53,18 @@ SWEEPS = 3
 _DAMPING = 0.01
 
 
+def takes_rounding(layer: Layer) -> bool:
+    """Return whether the weights of a layer can be rounded adaptively."""
+    settings = layer.settings
+    return isinstance(settings, ConvSettings) and math.prod(settings.weights.shape[1:]) <= LARGEST_KERNEL
+
+
 class Patches:
     """Mean outer products of what the kernels of every convolution see, (groups, d, d), at some random positions of
     each sample."""
 
     def __init__(self, network: Network, seed: int = 0) -> None:
-        groups = ((group.layer, group.layer.settings) for group in group_layers(network))
-        convolutions = ((layer, settings) for layer, settings in groups if isinstance(settings, ConvSettings))
-        self.layers = [layer for layer, its in convolutions if np.prod(its.weights.shape[1:]) <= LARGEST_KERNEL]
+        self.layers = [group.layer for group in group_layers(network) if takes_rounding(group.layer)]
         self._rng = np.random.default_rng(seed)
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}

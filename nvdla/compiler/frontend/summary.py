@@ -20,6 +20,7 @@ from nvdla.compiler.builder import Refined
 from nvdla.compiler.builder.accuracy import GOOD, SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
+from nvdla.emulator.memory.placement import SPACES
 from nvdla.errors import counted, shape_text
 from nvdla.tensors.inputs import batch_of
 from nvdla.tensors.real import ModelValue, order_document
@@ -158,14 +159,23 @@ def _int16_layers(accuracy: Sequence[Document]) -> list[str]:
 def _sizes(studies: Sequence[Study]) -> Document:
     """Bytes in memory of all parts: constants, surfaces, and what is to be reserved for them."""
     memories = [MemoryMap.of(study) for study in studies]
-    spaces = [space for memory_map in memories for space in memory_map.spaces()]
+    spaces_of_parts = [memory_map.spaces() for memory_map in memories]
+    spaces = [space for part in spaces_of_parts for space in part]
+    cvsram = sum(space["carve_out"] for space in spaces if space["space"] == SPACES[1])
     return {
         "weight_bytes": sum(memory_map.weight_bytes() for memory_map in memories),
         "descriptor_bytes": sum(memory_map.descriptor_bytes() for memory_map in memories),
-        "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
+        "surface_bytes": max((sum(space["peak_live"] for space in part) for part in spaces_of_parts), default=0),
         "allocated_bytes": sum(space["allocated"] for space in spaces),
         "carve_out_bytes": sum(space["carve_out"] for space in spaces),
+        "cvsram_bytes": cvsram,
     }
+
+
+def _carve_out_text(total: int, cvsram: int) -> str:
+    if not cvsram:
+        return f"{size_text(total)} to reserve in memory"
+    return f"{size_text(total - cvsram)} to reserve in DRAM, {size_text(cvsram)} in CVSRAM"
 
 
 def _worst_layers(accuracy: Sequence[Document]) -> list[Document]:
@@ -236,7 +246,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "weights": size_text(summary["weight_bytes"]),
         "descriptors": f"{size_text(summary['descriptor_bytes'])}, for NVIDIA's firmware and runtime",
         "peak of surfaces": size_text(summary["surface_bytes"]),
-        "carve-out": f"{size_text(summary['carve_out_bytes'])} to reserve in memory",
+        "carve-out": _carve_out_text(summary["carve_out_bytes"], summary["cvsram_bytes"]),
         "traffic": f"{size_text(summary['read_bytes'])} read, {size_text(summary['written_bytes'])} written",
     }
     if summary["constant_inputs"]:

@@ -92,6 +92,22 @@ def test_the_advice_for_fp16_names_numbers_that_it_cannot_hold(weight, number, c
     assert cause in rows[-1].advice
 
 
+@pytest.mark.parametrize("kind", ["convolution", "deconvolution"])
+def test_the_unit_of_a_concat_is_not_fixed_by_the_rounding_of_weights(kind):
+    """The other tensor of the Concat has three times the range: the noise is that of its unit."""
+    rng, net = np.random.default_rng(9), Network()
+    x = net.input("in", (8, 12, 12))
+    weights = 0.05 * rng.normal(size=(8, 8, 3, 3))
+    small = getattr(net, kind)("small", x, weights, padding=1)
+    net.output(net.concat("cat", small, x))
+    data = {"in": rng.laplace(size=(4, 8, 12, 12))}
+    calibration = calibrate(net, data)
+    built = build(net, "nv_small", "int8", calibration)
+    exact = [{name: array[:1] for name, array in floating.run(net, data).items()}]
+    (row,) = [row for row in accuracy(net, built, exact, calibration=calibration) if row.tensor == "small"]
+    assert row.alone < 30 and "an adjacent tensor needs" in row.advice and "rounding" not in row.advice
+
+
 def test_fp16_is_measured_too():
     rng = np.random.default_rng(3)
     net = _net(rng)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from support.build_checks import samples, signal_to_noise
 from support.random_networks import networks
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.checks.lint import lint
 from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate
 from nvdla.compiler.builder.groups import group_layers
@@ -104,3 +107,16 @@ def test_what_cannot_be_mixed_is_refused_by_name():
     halves = Calibration(calibrate(net, data).magnitudes, precisions={"c1": "fp16"})
     with pytest.raises(BuildError, match=r"layer c1: precision: .* got fp16"):
         build(net, "nv_full", "int8", halves)
+
+
+@pytest.mark.parametrize("channels", [8, 16, 32])
+def test_int16_tensors_of_an_odd_number_of_surfaces_are_read_by_int8_layers_without_a_warning(channels):
+    """The SDP reads surfaces of int16 in pairs: what is after the last channel is no data."""
+    rng, net = np.random.default_rng(0), Network()
+    x = net.relu("r1", net.convolution("c1", net.input("in", (8, 8, 8)), rng.normal(size=(16, 8, 3, 3))))
+    x = net.relu("r2", net.convolution("c2", x, rng.normal(size=(channels, 16, 3, 3))))
+    net.output(net.convolution("c3", x, rng.normal(size=(4, channels, 1, 1))))
+    calibration = calibrate(net, rng.normal(size=(4, 8, 8, 8)))
+    built = build(net, "nv_full", "int8", replace(calibration, precisions={"c2": "int16"}))
+    assert not lint(built.loadable, "nv_full").findings
+    assert not [value for value in Study.of(built.loadable, "nv_full").values if value.kind == "unset"]

@@ -98,6 +98,31 @@ def test_next_commands_name_several_inputs(tmp_path, nvdla_command):
         assert code == 0, err
 
 
+def test_names_of_inputs_may_have_an_equals_sign(tmp_path, nvdla_command):
+    proto = model([node("Add", "a=b b", "y")], {"a=b": (1, 8, 4, 4), "b": (1, 8, 4, 4)}, {"y": None}, {})
+    nvdla.compile(proto, "nv_full", "fp16").save(tmp_path / "sum.nvdla")
+    np.save(tmp_path / "x.npy", np.ones((1, 8, 4, 4), np.float32))
+    words = "--input", f"a=b={tmp_path / 'x.npy'}", "--input", f"b={tmp_path / 'x.npy'}"
+    code, out, err = nvdla_command("run", tmp_path / "sum.nvdla", *words)
+    assert code == 0 and "2" in out, err
+
+
+def test_bytes_of_both_memories_are_stated(tmp_path):
+    """What is live in DRAM and in CVSRAM, and what is to be reserved in each."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(16, 16, 3, 3)).astype("f4"), "v": rng.normal(size=(16, 16, 3, 3)).astype("f4")}
+    nodes = [node("Conv", "x w", "a", pads=[1] * 4), node("Conv", "a v", "b", pads=[1] * 4), node("Add", "a b", "y")]
+    proto = model(nodes, {"x": (1, 16, 24, 24)}, {"y": (1, 16, 24, 24)}, constants)
+    calibration = rng.normal(size=(4, 16, 24, 24)).astype("f4")
+    compiled = nvdla.compile(proto, "nv_large", calibration=calibration, cvsram=1 << 19)
+    compiled.save(tmp_path / "net.nvdla")
+    document = nvdla.load(tmp_path / "net.nvdla").memory(config="nv_large").document
+    spaces = {space["space"]: space for space in document["spaces"]}
+    assert compiled.summary["surface_bytes"] == sum(space["peak_live"] for space in spaces.values())
+    assert compiled.summary["cvsram_bytes"] == spaces["cvsram"]["carve_out"] > 0
+    assert re.search("carve-out .* to reserve in DRAM, .* in CVSRAM", repr(compiled))
+
+
 def test_host_nodes_have_their_reason_and_no_frame_rate(package):
     _, compiled = package
     summary = compiled.summary
