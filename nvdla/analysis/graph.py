@@ -227,7 +227,7 @@ def _on_the_fly(study: Study) -> list[str]:
 
 def _events(study: Study) -> list[str]:
     return [
-        f"  {_id(node)} -> {key_id(dependency.target)} [style=dashed, constraint=false, "
+        f"  {_id(node)} -> {key_id(dependency.target)} [style=dashed, weight=0, "
         f'fontcolor="#6e7781", label={dot_string(dependency.event.removeprefix("OP_").lower())}];'
         for node in study.operations
         for dependency in node.dependencies

@@ -182,10 +182,11 @@ def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preproc
         least = np.iinfo(affine.kind).min
         as_elements = Preprocessing((float(affine.point - least),), (affine.scale,))
         if stated is None:
-            stated = as_elements
+            stated, note = as_elements, _unusual_range(model, affine)
         pixels = np.array([[0.0], [255.0]])
         elements: np.ndarray = (pixels - stated.mean) * stated.scale / affine.scale + affine.point - least
         if np.abs(elements - pixels).max() <= 1:
+            model = replace(model, notes=[*model.notes, note]) if note else model
             return model, replace(given or Preprocessing(), mean=as_elements.mean, scale=as_elements.scale)
         if elements.min() < -1 or elements.max() > 256:
             note = f"{_described(stated)}: not used, because the 8-bit input cannot hold these numbers"
@@ -194,6 +195,26 @@ def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preproc
         return model, given
     numbers = replace(given or Preprocessing(), mean=stated.mean, scale=stated.scale)
     return replace(model, notes=[*model.notes, note or _described(stated)]), numbers
+
+
+def _unusual_range(model: Model, affine: Affine) -> str:
+    """Return a note on a quantized input of pictures that does not hold what pixels usually become."""
+    shape, (low, high) = model.shapes[model.inputs[0]], affine.ends
+    is_near = any(
+        max(abs(low - least), abs(high - most)) <= _NEAR * (most - least) for least, most in _RANGES_OF_PIXELS
+    )
+    if len(shape) != 4 or not {shape[1], shape[3]} & {1, 3, 4} or is_near:
+        return ""
+    return (
+        f"pictures: a pixel becomes an element of input {model.inputs[0]}, so 0..255 become {low:.3g} to {high:.3g}, "
+        "which is not a usual range. Give the --mean and --std of the training (Python: preprocessing=), unless the "
+        "application gives pixels as elements"
+    )
+
+
+#: numbers of the pixels 0 to 255 in training, and how far from one of them a range is that is not it
+_RANGES_OF_PIXELS = ((0, 255), (0, 1), (-1, 1), (-128, 127), (-0.5, 0.5))
+_NEAR = 0.03
 
 
 def describe_samples(
@@ -242,12 +263,11 @@ def _pixel_notes(model: Model, data: Samples | None, preprocessing: Preprocessin
     if outside <= (_OUTSIDE_OF_SAMPLES if affine is None else _OUTSIDE):
         return []
     holder = "the calibration samples hold" if affine is None else f"the quantized input {name} holds"
-    remedy = "" if affine is None else ", or omit them: pixels become the input's elements then"
     return [
         f"pictures: pixels 0..255 become {least:.3g} to {most:.3g} (--mean, --std; Python: preprocessing=), but "
         f"{holder} {low:.3g} to "
-        f"{high:.3g}: {outside:.0%} of the range of the pixels is cut off. Give the --mean and --std of the training"
-        f"{remedy if _eight_bits(model) else ''}"
+        f"{high:.3g}: {outside:.0%} of the range of the pixels is limited to that. Check that these are the --mean and "
+        "--std of the training"
     ]
 
 

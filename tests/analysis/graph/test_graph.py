@@ -2,10 +2,13 @@
 
 import itertools
 import random
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import nvdla
@@ -14,6 +17,7 @@ from nvdla.analysis.cycles.document import cycles_document, trace_document
 from nvdla.analysis.graph import dot_program, dot_svg, dot_text, graph_document, layered_svg
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable.descriptors.enums import MemType
 from nvdla.program.values import _Ledger
@@ -79,14 +83,28 @@ def test_a_concatenation_has_two_producers():
 
 
 def test_drawings_name_every_operation_and_tensor(lenet):
-    assert "dashed, constraint" not in dot_text(lenet, constants=True)
+    assert "dashed, weight" not in dot_text(lenet, constants=True)
     text = dot_text(lenet, constants=True, events=True)
     for node in lenet.operations:
         assert f"{node.engine.upper()} {node.label}" in text
     for value in lenet.values:
         assert f"  t{value.id} [" in text
-    assert "style=dashed, constraint=false" in text
-    assert "constraint=false" not in dot_text(lenet, events=False)
+    assert "style=dashed, weight=0" in text
+    assert "weight=0" not in dot_text(lenet, events=False)
+
+
+def test_graphviz_draws_constants_and_events_of_branches(tmp_path):
+    """Edges that do not constrain, between boxes, make Graphviz fail where ranks go across the boxes."""
+    if shutil.which("dot") is None:
+        pytest.skip("Graphviz is not installed")
+    rng, net = np.random.default_rng(0), Network()
+    x = net.relu("r0", net.convolution("c0", net.input("in", (8, 8, 8)), rng.normal(size=(16, 8, 3, 3)), padding=1))
+    y = net.relu("r1", net.convolution("c1", x, rng.normal(size=(16, 16, 3, 3)), padding=1))
+    y = net.max_pool("p", net.add("s", net.convolution("c2", y, rng.normal(size=(16, 16, 3, 3)), padding=1), x), 2)
+    net.output(net.fully_connected("ip", y, rng.normal(size=(5, 256))))
+    built = build(net, "nv_small", "int8", calibrate(net, rng.normal(size=(2, 8, 8, 8))))
+    text = dot_text(Study.of(built.loadable), constants=True, events=True)
+    subprocess.run(["dot", "-Tsvg", "-o", tmp_path / "graph.svg"], input=text.encode(), check=True, timeout=60)
 
 
 @pytest.mark.parametrize("text", [NASTY, "\\", '"', "\\N", "\ud800"])

@@ -63,6 +63,19 @@ def test_a_node_without_a_scale_of_its_result_runs_on_the_host():
     assert error_of(compiled, made) < 0.05
 
 
+@pytest.mark.parametrize("activation", ["PRelu", "HardSwish", "Tanh"])
+def test_the_range_of_an_average_is_not_that_of_what_is_averaged(activation):
+    """Tools quantize the result of the pool alone, which is far smaller than its input."""
+    given = "d slope" if activation == "PRelu" else "d"
+    middle = [
+        node("Mul", "d nine", "n"),
+        node(activation, given.replace("d", "n"), "a"),
+        node("AveragePool", "a", "m", kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1], count_include_pad=1),
+    ]
+    made = partly(middle, {"nine": np.float32(9), "slope": np.full((8, 1, 1), 0.2, np.float32)})
+    assert error_of(compile_model(made, "nv_small", "int8"), made) < 0.1
+
+
 def test_calibration_data_gives_the_scales_that_the_model_lacks():
     made = partly(CONVOLUTION, WEIGHTS)
     compiled = compile_model(made, "nv_small", "int8", X)

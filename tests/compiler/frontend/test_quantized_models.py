@@ -17,6 +17,7 @@ from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E
 from nvdla.compiler.frontend.package import unpack  # noqa: E402
 from nvdla.compiler.frontend.quantization.qdq import strip  # noqa: E402
 from nvdla.errors import BuildError, FormatError  # noqa: E402
+from tests.compiler.frontend.models import model, node  # noqa: E402
 
 SHAPE = (3, 16, 16)
 
@@ -249,3 +250,23 @@ def test_a_limit_that_only_the_range_of_the_integers_states_holds_in_a_composed_
     wanted = np.round(given * np.minimum(given, 6) / 0.83) * 0.83
     compiled = compile_model(model, "nv_small")
     assert np.abs(compiled.run({"x": given})["y"] - np.minimum(wanted, 0.83 * 255)).max() <= 0.84
+
+
+@pytest.mark.parametrize("kind", [tools.QuantType.QInt8, tools.QuantType.QUInt8])
+@pytest.mark.parametrize("form", FORMATS, ids=["QDQ", "QOperator"])
+def test_a_pad_between_quantized_convolutions_has_a_border_of_real_numbers(tmp_path, form, kind):
+    """QOperator: the Pad is one of integers, whose border is the zero point."""
+    rng = np.random.default_rng(2)
+    constants = {"w": rng.normal(size=(4, 3, 3, 3)) / 4, "v": rng.normal(size=(4, 4, 3, 3)) / 4}
+    constants = {name: array.astype(np.float32) for name, array in constants.items()} | {
+        "p": np.array([0, 0, 2, 1] * 2)
+    }
+    nodes = [node("Conv", "x w", "a"), node("Pad", "a p", "b"), node("Conv", "b v", "y")]
+    onnx.save(model(nodes, {"x": (1, *SHAPE)}, {"y": None}, constants), tmp_path / "float.onnx")
+    path, data = tmp_path / "quantized.onnx", rng.normal(size=(8, *SHAPE))
+    options = {"quant_format": form, "activation_type": kind, "weight_type": tools.QuantType.QInt8}
+    tools.quantize_static(str(tmp_path / "float.onnx"), str(path), _Reader(data), **options)
+    compiled = compile_model(path, "nv_small")
+    assert not [row.name for row in compiled.nodes if row.placement == "host"]
+    exact, found = _reference(path, data[:2]), compiled.run(data[:2].astype(np.float32))["y"]
+    assert np.abs(found - exact).max() < 0.02 * np.abs(exact).max()

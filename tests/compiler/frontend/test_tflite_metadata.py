@@ -140,7 +140,18 @@ def test_pixels_outside_of_a_quantized_input_are_reported(options, outside, fold
     if outside is None:
         assert not found
     else:
-        assert outside in found[0] and "is cut off" in found[0] and "or omit them" in found[0]
+        assert outside in found[0] and "is limited to that. Check that these are" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("scale", "point", "is_usual"),
+    [(1 / 255, -128, True), (1 / 127.5, 0, True), (1.0, -128, True), (0.00615, -4, False), (0.902, -128, False)],
+)
+def test_pixels_that_become_elements_of_an_unusual_range_have_a_note(scale, point, is_usual, folder, nvdla_command):
+    """The samples of the conversion did not have all pixels: the training had another normalization."""
+    notes = compiled(folder, nvdla_command, model(b"", "int8", scale, point))[2]
+    found = [note for note in notes if "which is not a usual range. Give the --mean and --std" in note]
+    assert bool(found) is not is_usual
 
 
 def test_python_takes_pixels_of_an_8_bit_input_as_the_command_does():

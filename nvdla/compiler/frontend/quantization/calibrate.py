@@ -25,7 +25,7 @@ from nvdla.compiler.builder.accuracy import ChannelRanges
 from nvdla.compiler.builder.compiler import Built
 from nvdla.compiler.builder.groups import group_layers, is_sum
 from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
-from nvdla.compiler.builder.layers import Group, ScaleSettings
+from nvdla.compiler.builder.layers import Group, PoolSettings, ScaleSettings
 from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import CACHE, Samples
@@ -403,11 +403,18 @@ def _spread(network: Network, magnitudes: dict[str, float]) -> None:
     _within(groups, magnitudes)
     for group in [*keepers, *reversed(keepers), *keepers]:
         names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
+        if _averages(group) and names[1] not in magnitudes:  # it may have far larger numbers than the result
+            continue
         scales = [magnitudes[name] for name in names if name in magnitudes]
         if scales:
             for name in names:
                 magnitudes.setdefault(name, max(scales))
     _within(groups, magnitudes)
+
+
+def _averages(group: Group) -> bool:
+    settings = group.layer.settings
+    return isinstance(settings, PoolSettings) and settings.mode == "average"
 
 
 def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:

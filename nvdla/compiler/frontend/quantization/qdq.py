@@ -392,15 +392,31 @@ class _Stripper:
 
     def _keep(self, node: NodeProto, original: str) -> None:
         """The results of a node that only moves elements are quantized as they are."""
-        if node.op_type in KEEPERS and original in self.elements:
+        is_border = node.op_type == "Pad" and original in self.elements and self._real_border(node, original)
+        if is_border or (node.op_type in KEEPERS and original in self.elements):
             self.elements.update(dict.fromkeys(node.output, self.elements[original]))
             for name in node.output:
                 self._note_stored(name, name, self.elements[original])
         inputs = node.input if node.op_type == "Concat" else node.input[:1]
         held = [self.held.get(name) for name in inputs]
-        first = held[0] if node.op_type in KEEPERS and held else None
+        first = held[0] if (is_border or node.op_type in KEEPERS) and held else None
         if first is not None and all(affine is not None and first.same(affine) for affine in held):
             self.held.update(dict.fromkeys(node.output, first))
+
+    def _real_border(self, node: NodeProto, original: str) -> bool:
+        """Make the border of a Pad of integers one of real numbers; return whether it is constant."""
+        name, affine = node.input[2] if len(node.input) > 2 else "", self.elements[original]
+        if any(attribute.name == "mode" and attribute.s != b"constant" for attribute in node.attribute):
+            return True
+        if name and name not in self.constants:
+            return False
+        element = float(self.constants[name].ravel()[0]) if name else 0.0
+        border = self.fresh(f"{node.output[0]}/border")
+        self._add_constant(border, np.float32((element - affine.point) * affine.scale))
+        inputs = [*node.input[:2], border, *node.input[3:]]
+        del node.input[:]
+        node.input.extend(inputs)
+        return True
 
     def _first(self, node: NodeProto, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
         """Real numbers are quantized: the tensor itself where that is what all its readers take, else a Clip of it."""
