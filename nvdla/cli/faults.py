@@ -38,6 +38,7 @@ from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer, is_digits
 
 if TYPE_CHECKING:
+    from nvdla.experiments.evaluation import EvaluatedNetwork
     from nvdla.experiments.vulnerability.table import Target
 
 HELP = """Inject hardware faults and count their effects: masked, different class, refused, hang.
@@ -96,6 +97,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_campaign_options(parser)
 
 
+def _tell_output(network: EvaluatedNetwork, count: int, label: object) -> None:
+    """Print whose output the outcomes are of several, and what they are where it has no classes. ``count``: numbers of
+    the output."""
+    name, *others = network.output_names
+    if others:
+        say(f"nvdla faults: the outcomes are those of output {name}, not of {', '.join(others)}", sys.stderr)
+    if count == 1:
+        say(f"{name} has one number, not classes: changed numbers count as {COLUMNS[2]}", sys.stderr)
+    elif label is not None and not isinstance(label, int):
+        say(f"{name}: the labels are not classes: the top class is the place of the largest number", sys.stderr)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when faults could not be tried."""
     from nvdla.experiments.campaign.journal import read
@@ -119,9 +132,7 @@ def run(args: argparse.Namespace) -> int:
     first = next(iter(source.payloads(positions)))[1] if stream else source.sample(positions[0])
     with whole_command(args):
         sample = network.prepare(first.value)  # what does not fit is reported here, once
-        if network.run([sample]).shape[1] == 1:
-            name = network.output_names[0]
-            say(f"{name} has one number, not classes: changed numbers count as {COLUMNS[2]}", sys.stderr)
+        _tell_output(network, network.run([sample]).shape[1], first.label)
     table = FaultCampaign(
         os.path.realpath(args.network),
         source,

@@ -154,9 +154,10 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
         name, known = os.fspath(path), " ".join(allowed)
         unknown = f"{name}: suffix of {what}: must be one of {known}, got {suffix!r}"
         if allowed is INPUT_ENDINGS and (suffix in DATA_ENDINGS or (not suffix and ":" in name)):
+            rows = " if its rows are path,label" if suffix == ".csv" else ""
             unknown = (
                 f"{name}: must be an input ({known}), got a data set. Save one of its samples in Python: "
-                f"numpy.save('input.npy', sample). 'nvdla evaluate NET {name}' runs all of them."
+                f"numpy.save('input.npy', sample). 'nvdla evaluate NET {name}' runs all of them{rows}."
             )
         raise FormatError(wrong_kind(path, name, f"{what} ({known})", ("image", "npy", "dimg")) or unknown)
     return suffix

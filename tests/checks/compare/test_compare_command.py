@@ -104,7 +104,7 @@ def test_a_data_set_is_no_input(nvdla_command, samples):
         _, _, error = nvdla_command("compare", samples / "lenet.loadable", "--onnx", samples / "lenet.onnx", "-i", data)
         assert f"{data}: must be an input (.pgm" in error
         assert "got a data set. Save one of its samples in Python: numpy.save('input.npy', sample). " in error
-        assert f"'nvdla evaluate NET {data}' runs all of them." in error
+        assert f"'nvdla evaluate NET {data}' runs all of them" in error
 
 
 def test_random_input_is_the_same_for_the_same_seed(nvdla_command, samples):
