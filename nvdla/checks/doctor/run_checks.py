@@ -55,8 +55,8 @@ def _reason(health: TensorHealth) -> str:
 
 @check(
     "error",
-    "Check that the input has the numbers of the calibration data. Else calibrate again: the scale of this tensor is "
-    "far too small for its values.",
+    "Check that the input is like the calibration data, and that rounding keeps it (notes of compile). Else calibrate "
+    "again: the scale is too small.",
     of_data=True,
     headline="outputs saturated",
 )

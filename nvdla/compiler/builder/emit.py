@@ -25,7 +25,7 @@ programs two operations of a queue ahead and lets the hardware execute them in o
 from __future__ import annotations
 
 import ctypes
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from ctypes import Structure
 from dataclasses import dataclass, field
@@ -52,6 +52,7 @@ from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledCpuTask, ScheduledDlaTask, Task, schedule
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.memory.surfaces import feature_format
+from nvdla.errors import BuildError
 from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.abi import NEW
 from nvdla.loadable.descriptors.enums import EmuFormat, EmuOpType, Event, OpType
@@ -94,12 +95,26 @@ class Links:
     dependencies: int = 0
 
 
+MAX_OPERATIONS = (1 << 15) - 1  # consumers are numbered with 16 bits
+
 # Bytes read and bytes written by each operation, by its index.
 Extents = dict[int, tuple[list[Extent], list[Extent]]]
 
 
 def link(operations: list[HardwareOperation], extents: Extents) -> list[Links]:
-    """The graph of one task. ``extents``: bytes read and bytes written by each operation, by its index."""
+    """The graph of one task. ``extents``: bytes read and bytes written by each operation, by its index.
+
+    Raises:
+        BuildError: Descriptors cannot refer to so many operations.
+    """
+    if len(operations) > MAX_OPERATIONS:
+        counts = Counter(operation.operation.layer for operation in operations)
+        layer, most = counts.most_common(1)[0]
+        raise BuildError(
+            f"operations of a task: must be at most {MAX_OPERATIONS:,}, got {len(operations):,}, of which {most:,} are "
+            "parts of this layer. A larger convolution buffer needs fewer.",
+            layer=layer,
+        )
     links = [Links() for _ in operations]
     _join(operations, links)
     needs = _needs(operations, extents)

@@ -151,7 +151,7 @@ def _by_winograd(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _of_eleven_bits(x: np.ndarray) -> np.ndarray:
-    """Nearest numbers of the fp17 between the steps of the transform, whose exponent is wider than that of a half."""
+    """Nearest numbers of fp17, whose exponent is wider than that of a half."""
     mantissa, exponent = np.frexp(x)
     return np.ldexp(np.rint(mantissa * 2048) / 2048, exponent)
 
@@ -279,9 +279,22 @@ def _average(view: np.ndarray, half: bool) -> np.ndarray:
     """Integers: two roundings, width first, by truncated reciprocals (pdp/NV_NVDLA_pdp.cpp:1730)."""
     rows, columns = view.shape[3:]
     if half:
-        return to_half(view.mean(axis=(3, 4)))
+        return _average_of_halves(view)
     across = round_half_away(view.sum(axis=(3, 4)) * RECIPROCALS[columns - 1], 16)
     return round_half_away(across * RECIPROCALS[rows - 1], 16)
+
+
+def _average_of_halves(view: np.ndarray) -> np.ndarray:
+    """Sums in fp17 from left to right and from top to bottom, times both reciprocals in fp17."""
+    rows, columns = view.shape[3:]
+    total = np.zeros(view.shape[:3])
+    for row in range(rows):
+        across = view[..., row, 0]
+        for column in range(1, columns):
+            across = _of_eleven_bits(across + view[..., row, column])
+        total = _of_eleven_bits(across + total)
+    factors = _of_eleven_bits(1.0 / np.array([columns, rows]))
+    return to_half(_of_eleven_bits(_of_eleven_bits(total * factors[0]) * factors[1]))
 
 
 def _normalize(operation: Normalize, memory: ReferenceMemory) -> None:

@@ -92,6 +92,20 @@ def test_the_advice_for_fp16_names_numbers_that_it_cannot_hold(weight, number, c
     assert cause in rows[-1].advice
 
 
+@pytest.mark.parametrize("kernel", [2, 3, 14])
+def test_fp16_averages_have_the_error_of_the_run(kernel):
+    """The PDP rounds at every addition, and multiplies by rounded reciprocals."""
+    rng, net = np.random.default_rng(10), Network()
+    x = net.input("in", (16, 14, 14))
+    net.output(net.global_average_pool("p", x) if kernel == 14 else net.average_pool("p", x, kernel))
+    data = {"in": rng.normal(size=(1, 16, 14, 14)).astype(np.float16).astype(np.float64)}
+    built, exact = build(net, "nv_full", "fp16"), floating.run(net, data)
+    (row,) = [row for row in accuracy(net, built, [exact]) if row.tensor == "p"]
+    computed = nvdla.Runtime(built.loadable).run(data["in"].astype(np.float16))
+    error = np.ravel(next(iter(computed.values()))).astype(np.float64) - exact["p"].ravel()
+    assert row.chain == pytest.approx(10 * np.log10(np.sum(exact["p"] ** 2) / np.sum(error**2)), abs=0.5)
+
+
 @pytest.mark.parametrize("kind", ["convolution", "deconvolution"])
 def test_the_unit_of_a_concat_is_not_fixed_by_the_rounding_of_weights(kind):
     """The other tensor of the Concat has three times the range: the noise is that of its unit."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nvdla import ConfigError, NvdlaError, Runtime
-from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate, quantize
+from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate, emit, quantize
 from nvdla.emulator.hardware.configuration import configuration
 
 
@@ -221,3 +221,13 @@ def test_networks_print_as_one_line():
     assert repr(net) == "<Network net: 2 layers; x 8x4x4, r 8x4x4>"
     built = build(net, "nv_small", "int8", Calibration({"x": 1.0, "r": 1.0}))
     assert repr(built) == "<Built net: int8, 1 operation, 0 bytes of surfaces>"
+
+
+def test_more_operations_than_descriptors_can_number_are_refused(monkeypatch):
+    monkeypatch.setattr(emit, "MAX_OPERATIONS", 3)
+    rng, net = np.random.default_rng(0), Network()
+    x = net.convolution("c", net.input("in", (8, 6, 6)), rng.normal(size=(8, 8, 3, 3)))
+    net.output(net.convolution("d", x, rng.normal(size=(8, 8, 3, 3))))
+    calibration = calibrate(net, rng.normal(size=(2, 8, 6, 6)))
+    with pytest.raises(BuildError, match=r"operations of a task: must be at most 3, got 4, of which 2 are"):
+        build(net, "nv_small", "int8", calibration)
