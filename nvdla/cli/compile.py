@@ -403,7 +403,9 @@ def _print_accuracy(document: Document, worst: list[Document]) -> None:
     if mixed:
         judged = f"on {mixed['samples']:,} of {mixed['all_samples']:,} calibration samples"
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}, {judged}"
-        say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
+        along = [layer for layer in document["summary"]["int16_layers"] if layer not in mixed["int16"]]
+        rest = f", and with them {', '.join(along)}" if along else ""
+        say(f"int16: {', '.join(mixed['int16']) or 'no layer'}{rest} ({drops})")
         print()
 
 
