@@ -151,3 +151,23 @@ def test_the_file_takes_and_gives_what_the_model_does(first, tmp_path):
         limit = 0.011 * np.abs(array).max()  # a unit
         assert np.abs(array - wanted[name]).max() < limit
         assert np.abs(array - again.run(given)[name]).max() < limit
+
+
+def test_an_input_that_is_read_in_several_orders_is_one_input_of_the_file(tmp_path):
+    net = model([node("ReduceMean", "x", "m", axes=[1]), node("Relu", "x", "r")],
+                {"x": (1, 8, 6, 6)}, {"m": (1, 1, 6, 6), "r": (1, 8, 6, 6)}, {})  # fmt: skip
+    data = np.random.default_rng(0).normal(size=(4, 8, 6, 6)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", calibration=data)
+    compiled.export_qdq(tmp_path / "qdq.onnx")
+    exported, given = onnx.load(tmp_path / "qdq.onnx"), {"x": data[:1]}
+    onnx.checker.check_model(exported)
+    for name, array in _run(exported, given).items():
+        assert np.abs(array - compiled.run(given)[name]).max() < 0.011 * np.abs(array).max()
+
+
+def test_an_input_that_is_an_output_is_refused(tmp_path):
+    net = model([node("Identity", "x", "y"), node("ReduceMean", "x", "m", axes=[1])],
+                {"x": (1, 8, 6, 6)}, {"y": (1, 8, 6, 6), "m": (1, 1, 6, 6)}, {})  # fmt: skip
+    data = np.random.default_rng(0).normal(size=(4, 8, 6, 6)).astype("f4")
+    with pytest.raises(BuildError, match="an input that is an output, too, does not go out as QDQ"):
+        nvdla.compile(net, "nv_small", calibration=data).export_qdq(tmp_path / "qdq.onnx")

@@ -101,6 +101,8 @@ class Exporter:
         for group in group_layers(self.network):
             self._group(group)
         for tensor in self.network.outputs:
+            if tensor in self.network.inputs:
+                raise BuildError("an input that is an output, too, does not go out as QDQ", layer=tensor.name)
             if self.scales is not None:
                 self.node("Identity", [f"{tensor.name}/real"], f"{tensor.name}")
         ends = [
@@ -373,7 +375,8 @@ def with_ends_of_model(
     renamed = {}
     for binding in inputs:
         shape = tuple(shapes[binding.value])
-        if binding.index is None and shape == (1, *binding.shape):
+        same = shape == (1, *binding.shape) and binding.value == binding.tensor
+        if binding.index is None and same:
             continue
         cube = renamed[binding.tensor] = f"{binding.tensor}/cube"
         scale = [f"{binding.tensor}/scale", f"{binding.tensor}/zero"]
