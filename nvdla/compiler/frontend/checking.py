@@ -58,7 +58,7 @@ def multiplications(
     op: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Attributes, shapes: Shapes
 ) -> int:
     """Multiplications of a convolution, matrix product or recurrent layer of known shapes; 0 for anything else."""
-    if op == "Einsum":
+    if op == "Einsum" and inputs and all(name in shapes for name in inputs):
         return _einsum(inputs, attributes, shapes) * (len(inputs) - 1)
     if op in _RECURRENT:
         return _recurrent(inputs, shapes)

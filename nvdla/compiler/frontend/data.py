@@ -206,7 +206,7 @@ def _unusual_range(model: Model, affine: Affine) -> str:
     if len(shape) != 4 or not {shape[1], shape[3]} & {1, 3, 4} or is_near:
         return ""
     return (
-        f"pictures: a pixel becomes an element of input {model.inputs[0]}, so 0..255 become {low:.3g} to {high:.3g}, "
+        f"pictures: pixels are the elements of input {model.inputs[0]}, so 0..255 become {low:.3g} to {high:.3g}, "
         "which is not a usual range. Give the --mean and --std of the training (Python: preprocessing=), unless the "
         "application gives pixels as elements"
     )

@@ -291,8 +291,7 @@ class GraphValue:
 
     ``index``: None (the cube holds the elements in the value's order) or an array of the value's shape.
     ``base``, ``function``: this value is a function of one number of another value; ``calls``: the functions that it is
-    composed of. ``unpadded``: this value is that
-    one with ``border`` around it (top, bottom, left, right).
+    composed of.
     """
 
     name: str
@@ -303,8 +302,6 @@ class GraphValue:
     base: GraphValue | None = None
     function: Function | None = None
     calls: int = 0
-    unpadded: tuple[GraphValue, tuple[int, int, int, int]] | None = None
-    border: float = 0.0
 
     @property
     def placed(self) -> NetworkTensor:

@@ -20,7 +20,6 @@ from nvdla.compiler.builder import Refined
 from nvdla.compiler.builder.accuracy import GOOD, SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
-from nvdla.emulator.memory.placement import SPACES
 from nvdla.errors import counted, shape_text
 from nvdla.tensors.inputs import batch_of
 from nvdla.tensors.real import ModelValue, order_document
@@ -161,7 +160,7 @@ def _sizes(studies: Sequence[Study]) -> Document:
     memories = [MemoryMap.of(study) for study in studies]
     spaces_of_parts = [memory_map.spaces() for memory_map in memories]
     spaces = [space for part in spaces_of_parts for space in part]
-    cvsram = sum(space["carve_out"] for space in spaces if space["space"] == SPACES[1])
+    cvsram = sum(space["carve_out"] for space in spaces if space["space"] == "cvsram")
     return {
         "weight_bytes": sum(memory_map.weight_bytes() for memory_map in memories),
         "descriptor_bytes": sum(memory_map.descriptor_bytes() for memory_map in memories),

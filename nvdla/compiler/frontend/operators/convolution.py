@@ -43,25 +43,16 @@ LOWEST = float(np.finfo(np.float16).min)
 def trimmed(value: GraphValue, lowest: bool = False) -> tuple[GraphValue, tuple[int, int, int, int]]:
     """The value without the zeros that a Pad put around it, and their widths (top, bottom, left, right). ``lowest``:
     numbers instead that never win a maximum."""
-    if value.unpadded is not None:
-        return value.unpadded if _is_neutral(value.border, lowest) else (value, (0, 0, 0, 0))
     layer = None if value.tensor is None else value.tensor.producer
-    if layer is None or layer.kind != "pad" or not _is_neutral(PadSettings.of(layer).value, lowest):
+    if layer is None or layer.kind != "pad":
         return value, (0, 0, 0, 0)
-    assert value.tensor is not None
-    channels, height, width = value.tensor.shape
-    is_planes = value.index is None or np.array_equal(value.index.ravel(), np.arange(value.size))
-    if not is_planes or value.shape != (
-        (1, channels, height, width) if len(value.shape) == 4 else (1, channels, width)
-    ):
+    settings, inner, (channels, height, width) = PadSettings.of(layer), layer.inputs[0], layer.output.shape
+    neutral = settings.value < LOWEST if lowest else settings.value == 0
+    in_order = value.index is None or np.array_equal(value.index.ravel(), np.arange(channels * height * width))
+    outer, sizes = value.shape[:2], value.shape[2:]
+    if not (neutral and in_order and math.prod(outer) == channels and sizes in ((height, width), (width,))):
         return value, (0, 0, 0, 0)
-    inner = layer.inputs[0]
-    shape = (1, *inner.shape) if len(value.shape) == 4 else (1, channels, inner.shape[2])
-    return GraphValue(value.name, shape, inner), PadSettings.of(layer).padding
-
-
-def _is_neutral(border: float, lowest: bool) -> bool:
-    return border < LOWEST if lowest else border == 0
+    return GraphValue(value.name, (*outer, *inner.shape[3 - len(sizes) :]), inner), settings.padding
 
 
 def window_of(

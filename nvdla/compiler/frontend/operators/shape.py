@@ -41,7 +41,6 @@ def same(graph: Graph, node: Node) -> GraphValue:
 def _unchanged(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     result = graph.alias(node, value, value.index)
     result.base, result.function, result.calls = value.base, value.function, value.calls
-    result.unpadded, result.border = value.unpadded, value.border
     return result
 
 
@@ -255,9 +254,7 @@ def pad(graph: Graph, node: Node) -> GraphValue:
     padded = graph.network.pad(graph.label(node), cube, (top, bottom, left, right), number)
     if number == 0:
         graph.tie(padded, cube)
-    result = graph.result(node, padded)
-    result.unpadded, result.border = (value, (top, bottom, left, right)), number
-    return result
+    return graph.result(node, padded)
 
 
 def _channels_last(graph: Graph, value: GraphValue, grown: list[tuple[int, int]]) -> NetworkTensor | None:
